@@ -1,0 +1,29 @@
+"""SeLa on two fifths of CIFAR-10 with a narrow ResNet-18: a method comparison that a CPU can carry.
+
+    python -m tools.train --config=configs/cifar10_cpu.py --workdir=runs/cifar10_cpu
+
+Ours, not the paper's: the first 2,000 training images of each class, widths 16/32/64/128, 16 epochs, [128 x
+10]. Labels at the start of every epoch, epoch 0 included, for all heads, from one augmented view with
+BatchNorm in training mode as in the authors' code; lambda 10 as in their CIFAR code. Needs the TFDS set
+cifar10, prepared.
+
+Not run by us.
+"""
+
+from selabel_tf.config import Augment, Config, Data, Evaluation, Label, Model, Optimizer
+
+
+def get_config():
+    return Config(
+        name="cifar10_cpu",
+        data=Data(source="tfds", name="cifar10", examples_per_class=2000),
+        augment=Augment(
+            policy="cifar_cpu", size=32, mean=(0.4914, 0.4822, 0.4465), std=(0.2023, 0.1994, 0.2010)
+        ),
+        model=Model(backbone="resnet18_cifar", width=16, num_clusters=(128,) * 10),
+        label=Label(lambda_=10.0, num_relabels=16, schedule="linear", heads="all", batch_norm="training"),
+        optimizer=Optimizer(learning_rate=0.1, momentum=0.9, l2=5e-4, drop_epochs=(10, 14)),
+        evaluation=Evaluation(knn_k=50, knn_sigma=0.1),
+        epochs=16,
+        batch_size=128,
+    )

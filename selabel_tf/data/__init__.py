@@ -1,0 +1,5 @@
+"""Images come in, each with its index."""
+
+from selabel_tf.data.sources import Source, digits, from_arrays, from_folder, from_tfds
+
+__all__ = ["Source", "digits", "from_arrays", "from_folder", "from_tfds"]

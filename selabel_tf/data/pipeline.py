@@ -1,0 +1,142 @@
+"""From rows of a reader to batches, with random numbers that are a function and not a state.
+
+    order = argsort of u,  u = N words of Philox(key=(seed, stream), counter=(epoch, ORDER, 0))
+    factors[i] = numbers i*F .. i*F+F-1 of Philox(key=(seed, stream), counter=(epoch, FACTORS, 0))
+
+Philox is counter-based: its words are a pure function of key and counter. So the order of an epoch depends on
+(seed, stream, epoch, N) alone and the factors of image i on (seed, stream, epoch, i) alone: neither on N, nor
+on the order, nor on the batch. Any epoch can be replayed, and a step number is a complete position. Raw words
+are used because NumPy promises never to change them; `Generator.permutation` has no such promise.
+
+A batch is `(images float32 [B,h,w,c], index int64 [B])`.
+"""
+
+import operator
+from collections.abc import Callable
+
+import numpy as np
+import tensorflow as tf
+
+TRAINING, VIEWS = 0, 1  # streams: label passes never show what training shows
+ORDER, FACTORS = 0, 1
+
+
+def _words(count, seed, stream, epoch, purpose):
+    """uint64 [count]. Purpose and epoch sit in the high words of the counter, which `count` never reaches."""
+    return np.random.Philox(key=[seed, stream], counter=[0, 0, purpose, epoch]).random_raw(count)
+
+
+def order(num_examples, *, seed, stream, epoch) -> np.ndarray:
+    """A permutation of 0..N-1, int64 [N]."""
+    return np.argsort(_words(num_examples, seed, stream, epoch, ORDER), kind="stable")
+
+
+def factors(num_examples, num_factors, *, seed, stream, epoch) -> np.ndarray:
+    """Uniform numbers in [0, 1), float32 [N, F]: row i belongs to image i."""
+    count = num_examples * num_factors
+    halves = _words((count + 1) // 2, seed, stream, epoch, FACTORS).astype("<u8", copy=False).view("<u4")
+    uniform = (halves[:count] >> 8).astype(np.float32) * np.float32(
+        2.0**-24
+    )  # 24 bits: all that float32 holds
+    return uniform.reshape(num_examples, num_factors)
+
+
+def random_batches(reader, augmentation, batch_size, *, seed, stream, epoch: Callable[[], int]):
+    """Augmented batches in random order. `epoch()` is asked anew whenever an iteration begins."""
+    seed = whole_number("seed", seed, 0)
+
+    def plan():
+        key = {"seed": seed, "stream": stream, "epoch": epoch()}
+        table = factors(reader.num_examples, augmentation.num_factors, **key)
+        return order(reader.num_examples, **key), table
+
+    return _batches(
+        reader, batch_size, plan, augmentation.num_factors, augmentation.crop, augmentation.finish
+    )
+
+
+def plain_batches(reader, augmentation, batch_size):
+    """Batches in index order, augmentation off."""
+
+    def plan():
+        return np.arange(reader.num_examples), np.empty((reader.num_examples, 0), np.float32)
+
+    return _batches(
+        reader,
+        batch_size,
+        plan,
+        0,
+        lambda images, _: augmentation.plain(images),
+        lambda images, _: images,
+    )
+
+
+def _batches(reader, batch_size, plan, num_factors, crop, finish) -> tf.data.Dataset:
+    """Batches of `plan() -> (order [N], factors [N,F])`, asked anew by every iteration."""
+    batch_size = whole_number("batch_size", batch_size, 1)
+    channels = reader.image_shape[2]
+    uneven = None in reader.image_shape
+    dtype = tf.as_dtype(reader.dtype)
+    pixels = (
+        (tf.TensorSpec([None], dtype), tf.TensorSpec([None, 2], tf.int64))
+        if uneven
+        else tf.TensorSpec([None, *reader.image_shape], dtype)
+    )
+    signature = (pixels, tf.TensorSpec([None, num_factors], tf.float32), tf.TensorSpec([None], tf.int64))
+
+    def rows():
+        sequence, table = plan()
+        for start in range(0, reader.num_examples, batch_size):
+            index = sequence[start : start + batch_size]
+            images = reader.fetch(index)
+            yield _pack(images) if uneven else images, table[index], index
+
+    @tf.autograph.experimental.do_not_convert  # plain tracing takes half the time
+    def augment(images, table, index):
+        cropped = _crop_each(*images, channels, table, crop) if uneven else crop(images, table)
+        return finish(cropped, table), index
+
+    options = tf.data.Options()
+    options.deterministic = True
+    # Several workers: each takes its share of the batches. There are no files that could be shared out.
+    options.experimental_distribute.auto_shard_policy = tf.data.experimental.AutoShardPolicy.DATA
+    # Uneven batches are large before the crop (256 photographs: 150 MB), so few are worked on at once.
+    return (
+        tf.data.Dataset.from_generator(rows, output_signature=signature)
+        .prefetch(1)
+        .map(augment, num_parallel_calls=2 if uneven else tf.data.AUTOTUNE)
+        .apply(tf.data.experimental.assert_cardinality(-(-reader.num_examples // batch_size)))
+        .prefetch(tf.data.AUTOTUNE)
+        .with_options(options)
+    )
+
+
+def _pack(images):
+    """Images of differing sizes as one tensor: all values in a row, and (height, width) int64 [B, 2]."""
+    return np.concatenate([image.ravel() for image in images]), np.array(
+        [image.shape[:2] for image in images]
+    )
+
+
+def _crop_each(values, sizes, channels, table, crop):
+    """Crop packed images one by one to one size: float32 [B,size,size,c]."""
+    counts = tf.reduce_prod(sizes, axis=1) * channels
+    starts = tf.cumsum(counts, exclusive=True)
+
+    def one(row):
+        size, start, count, numbers = row
+        image = tf.reshape(values[start : start + count], (1, size[0], size[1], channels))
+        return crop(image, numbers[None])[0]
+
+    return tf.map_fn(one, (sizes, starts, counts, table), fn_output_signature=tf.float32)
+
+
+def whole_number(name, value, least) -> int:
+    """`value` as an int of at least `least` (and below 2^63), or an error that names it."""
+    try:
+        number = operator.index(value)
+    except TypeError:
+        raise TypeError(f"{name} must be a whole number, got {value!r}.") from None
+    if not least <= number < 2**63:
+        raise ValueError(f"{name} must be at least {least} (and below 2^63), got {number}.")
+    return number

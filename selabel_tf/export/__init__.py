@@ -1,0 +1,5 @@
+"""What leaves the building: files that other programs read."""
+
+from . import labels
+
+__all__ = ["labels"]

@@ -1,0 +1,157 @@
+"""A label pass: the whole training set through the network, then new labels for some of its heads.
+
+    features  training set -> Z [N, D], once per view
+    scores    Z, head h -> log_p [N, K_h], the mean over views of the head's log-softmax
+    sinkhorn  log_p -> log_alpha [K_h]
+    rounding  lambda * log_p + log_alpha -> labels [N]
+
+One head at a time, so the scores take N * K_h numbers and never N * H * K.
+"""
+
+from dataclasses import dataclass
+
+import numpy as np
+import tensorflow as tf
+
+from ..features import Extractor
+from .rounding import balanced_labels, hard_labels
+from .sinkhorn import SinkhornResult, solve
+
+ROUNDINGS = {"argmax": hard_labels, "balanced": balanced_labels}
+BATCH_NORM = ("training", "inference")
+ROWS_PER_BLOCK = 8192
+
+
+@dataclass(frozen=True)
+class HeadRecord:
+    """What a label pass did to one head: E(p, q) is the mean cross-entropy of the labels q under p."""
+
+    head: int
+    labels_before: np.ndarray  # int32 [N]
+    labels_after: np.ndarray  # int32 [N]
+    objective_before: float
+    objective_after: float
+    solution: SinkhornResult
+
+
+class Relabeller:
+    """Gives the training set of a SelfLabelModel new labels.
+
+    Args:
+        model: a SelfLabelModel (its backbone, heads and label store are used).
+        source: the training images; has num_examples and view_batches(batch_size, position=, seed=).
+        lambda_: sharpness of the transport plan.
+        views: augmented views of every image, over which log-probabilities are averaged.
+        batch_norm: "training" (statistics of the batch, dropout on, as the authors' code) or "inference".
+        rounding: "argmax" of the plan, or "balanced": cluster sizes exact to one example.
+        tolerance: marginal error (L1) at which a solve has converged.
+        max_passes: readings of the scores after which a solve gives up.
+        warm_start: start from the scalings that the head's previous pass ended with.
+        cluster_weights: wanted share of each cluster, up to a factor; uniform if None.
+        batch_size: images per forward pass.
+        seed: of the order and the augmentation of the views.
+    """
+
+    def __init__(
+        self,
+        model,
+        source,
+        *,
+        lambda_=25.0,
+        views=1,
+        batch_norm="training",
+        rounding="argmax",
+        tolerance=1e-3,
+        max_passes=1000,
+        warm_start=True,
+        cluster_weights=None,
+        batch_size=256,
+        seed=0,
+    ):
+        if views < 1:
+            raise ValueError(f"views={views}: at least one view of every image is needed.")
+        if batch_norm not in BATCH_NORM:
+            raise ValueError(f"Unknown batch_norm {batch_norm!r}. Available: {', '.join(BATCH_NORM)}.")
+        if rounding not in ROUNDINGS:
+            raise ValueError(f"Unknown rounding {rounding!r}. Available: {', '.join(ROUNDINGS)}.")
+        if source.num_examples != model.num_examples:
+            raise ValueError(
+                f"The source has {source.num_examples} examples and the model has labels for {model.num_examples}. "
+                "Make the model with num_examples=source.num_examples."
+            )
+        if cluster_weights is not None and set(model.num_clusters) != {len(cluster_weights)}:
+            raise ValueError(
+                f"{len(cluster_weights)} cluster_weights for heads of {sorted(set(model.num_clusters))} clusters: "
+                "every head needs as many clusters as there are weights."
+            )
+        self.model, self.source = model, source
+        self.views, self.seed = views, seed
+        self.batch_size = _batch_for_all(batch_size, source.num_examples, model.distribute_strategy)
+        self.warm_start = warm_start
+        self.round = ROUNDINGS[rounding]
+        self.weights = {"cluster_weights": cluster_weights} if rounding == "balanced" else {}
+        self.options = {"lambda_": lambda_, "tolerance": tolerance, "max_passes": max_passes}
+        self.options["cluster_weights"] = cluster_weights
+        training = batch_norm == "training"
+        self._features = Extractor(
+            lambda images: model.backbone(images, training=training), model.distribute_strategy
+        )
+
+    def run(self, number, heads, on_image=None, on_pass=None):
+        """Relabels `heads` and returns a HeadRecord for each.
+
+        Args:
+            number: of the label pass within training; it selects the random views.
+            heads: indices of the heads to relabel.
+            on_image: called with (images seen, images in all) during extraction.
+            on_pass: called with (head, record of the reading) during each solve.
+        """
+        features = [self._view(number * self.views + view, view, on_image) for view in range(self.views)]
+        return [self._relabel(features, head, on_pass) for head in heads]
+
+    def _view(self, position, view, on_image):
+        count = self.source.num_examples
+        report = None if on_image is None else lambda done: on_image(view * count + done, self.views * count)
+        batches = self.source.view_batches(self.batch_size, position=position, seed=self.seed)
+        return self._features(batches, count, report)
+
+    def _relabel(self, features, head, on_pass):
+        log_p = self._scores(features, head)
+        store = self.model.label_store
+        before = store.labels()[:, head]
+        solution = solve(
+            log_p,
+            log_alpha=store.log_alpha(head) if self.warm_start else None,
+            on_pass=None if on_pass is None else lambda record: on_pass(head, record),
+            **self.options,
+        )
+        after = self.round(log_p, solution.log_alpha, lambda_=self.options["lambda_"], **self.weights)
+        store.assign_head(head, after, solution.log_alpha)
+        return HeadRecord(head, before, after, _objective(log_p, before), _objective(log_p, after), solution)
+
+    def _scores(self, features, head):
+        """log_p of one head as row blocks [n, K_head] on the device."""
+        return [
+            tf.add_n([self.model.heads.log_probabilities(z[start : start + ROWS_PER_BLOCK], head) for z in features])
+            / self.views
+            for start in range(0, self.source.num_examples, ROWS_PER_BLOCK)
+        ]
+
+
+def _batch_for_all(batch_size, num_examples, strategy):
+    """`batch_size`, or a little less where its last batch would not reach every replica: BatchNorm over no image
+    is NaN."""
+    replicas = strategy.num_replicas_in_sync
+    while 0 < num_examples % batch_size < replicas < batch_size:
+        batch_size -= 1
+    return batch_size
+
+
+def _objective(log_p, labels):
+    """E(p, q) = mean over i of -log_p[i, labels_i], for row blocks of log_p."""
+    total, start = 0.0, 0
+    for block in log_p:
+        stop = start + block.shape[0]
+        total -= float(tf.reduce_sum(tf.gather(block, labels[start:stop], batch_dims=1)))
+        start = stop
+    return total / start

@@ -1,0 +1,172 @@
+"""SelfLabelModel: a backbone and its heads, trained by cross-entropy on labels that nobody gave.
+
+    loss = sum over the batch of mean over heads of -log p_h(label_h) / global number of examples
+
+An ordinary keras.Model that is fed (image, index) pairs: the index leads to the labels in the label store, which
+`SelfLabelCallback` renews while `fit` runs.
+"""
+
+import keras
+import numpy as np
+import tensorflow as tf
+
+from .heads import MultiHead, checked_num_clusters
+from .label_store import LabelStore
+
+
+def self_label_loss(labels, logits):
+    """Cross-entropy [B], mean over heads, of labels [B, H] and a list of H logits [B, K_h]; in float32."""
+    per_head = [
+        tf.nn.sparse_softmax_cross_entropy_with_logits(labels[:, head], tf.cast(scores, tf.float32))
+        for head, scores in enumerate(logits)
+    ]
+    return tf.add_n(per_head) / len(per_head)
+
+
+@keras.saving.register_keras_serializable(package="selabel_tf")
+class SelfLabelModel(keras.Model):
+    """Images -> features -> logits per head, with the labels of its training set inside.
+
+    Args:
+        backbone: any keras.Model that maps images [B, h, w, c] to vectors [B, D].
+        num_clusters: clusters per head, e.g. [128] * 10.
+        num_examples: size N of the training set whose rows the labels are.
+        seed: of the first, random labels.
+        image_shape: (h, w, c), needed only for a backbone that has not been built.
+    """
+
+    def __init__(self, backbone, num_clusters, num_examples, seed=0, image_shape=None, **kwargs):
+        super().__init__(**kwargs)
+        num_clusters = checked_num_clusters(num_clusters)
+        if num_examples < max(num_clusters):
+            raise ValueError(
+                f"num_examples={num_examples} is fewer than the {max(num_clusters)} clusters of a head: no "
+                "labelling can fill them. Use fewer clusters or more examples."
+            )
+        self.num_examples = num_examples
+        self.seed = seed
+        self.backbone = backbone
+        self.image_shape = _image_shape(backbone, image_shape)
+        outputs = backbone(keras.KerasTensor((None, *self.image_shape)))  # also builds a backbone that is not built
+        features = getattr(outputs, "shape", None)
+        if features is None or len(features) != 2 or features[-1] is None:
+            raise ValueError(
+                f"The backbone maps images to {features or outputs}; vectors [batch, D] are expected. "
+                "Add a pooling or flattening layer, e.g. include_top=False, pooling='avg' in keras.applications."
+            )
+        self.feature_size = features[-1]
+        self.heads = MultiHead(num_clusters, name="heads")
+        self.heads.build((None, self.feature_size))
+        self.label_store = LabelStore(num_examples, num_clusters, seed, name="label_store")
+        self.loss_tracker = keras.metrics.Mean(name="loss")
+        self.built = True
+
+    def call(self, images, training=False):
+        return self.heads(self.backbone(images, training=training))
+
+    def compile(self, optimizer="sgd", *, steps_per_execution=1, run_eagerly=False, jit_compile=False, **other):
+        """Like keras.Model.compile; the loss is the model's own.
+
+        Args:
+            optimizer: a Keras optimizer or its name.
+            steps_per_execution: training steps per call of the compiled function.
+            run_eagerly: for debugging.
+            jit_compile: XLA. Off by default: it refuses op determinism, which runs on CPU rely on.
+        """
+        given = sorted(name for name, value in other.items() if value is not None)
+        if given:
+            raise ValueError(
+                f"compile() got {', '.join(given)}, but SelfLabelModel has its own loss, the cross-entropy "
+                "against its labels. Give the optimizer only; measure features and clusters with "
+                "selabel_tf.evaluation."
+            )
+        super().compile(
+            optimizer=optimizer,
+            steps_per_execution=steps_per_execution,
+            run_eagerly=run_eagerly,
+            jit_compile=jit_compile,
+        )
+
+    def compile_from_config(self, config):
+        self.compile(**keras.saving.deserialize_keras_object(config))
+        self.optimizer.build(self.trainable_variables)
+
+    @property
+    def metrics(self):
+        # Keras' own loss tracker is never updated by a custom train_step and would print 0.0000
+        return [self.loss_tracker]
+
+    def train_step(self, data):
+        images, index = _pair(data)
+        labels = self.label_store.lookup(index)  # [B, H]
+        replica = tf.distribute.get_replica_context()
+        global_batch = replica.all_reduce("sum", tf.shape(index)[0])
+        with tf.GradientTape() as tape:
+            losses = self_label_loss(labels, self(images, training=True))  # [B]
+            loss = tf.reduce_sum(losses) / tf.cast(global_batch, tf.float32)  # gradients are summed over replicas
+            if self.losses:  # the regularisers of a backbone brought along
+                loss += tf.add_n(self.losses) / replica.num_replicas_in_sync
+            scaled = self.optimizer.scale_loss(loss)
+        self.optimizer.apply(tape.gradient(scaled, self.trainable_variables), self.trainable_variables)
+        self.loss_tracker.update_state(losses)  # undivided: what a reader expects to see
+        return {"loss": self.loss_tracker.result()}
+
+    def test_step(self, data):
+        images, index = _pair(data)
+        self.loss_tracker.update_state(self_label_loss(self.label_store.lookup(index), self(images, training=False)))
+        return {"loss": self.loss_tracker.result()}
+
+    @property
+    def num_clusters(self):
+        return self.heads.num_clusters
+
+    @property
+    def labels(self):
+        """The transport labels of the training set, int32 [N, H]."""
+        return self.label_store.labels()
+
+    def embed(self, images):
+        """Features [n, D] of one batch of images, prepared as the source's `plain_batches` prepares them."""
+        return np.asarray(self.backbone(images, training=False), np.float32)
+
+    def assign(self, images):
+        """The heads' own prediction [n, H] int32 for one batch of images, seen before or not."""
+        logits = self(images, training=False)
+        return np.stack([np.argmax(scores, axis=-1) for scores in logits], axis=1).astype(np.int32)
+
+    def get_config(self):
+        return {
+            **super().get_config(),
+            "backbone": keras.saving.serialize_keras_object(self.backbone),
+            "num_clusters": list(self.num_clusters),
+            "num_examples": self.num_examples,
+            "seed": self.seed,
+            "image_shape": list(self.image_shape),
+        }
+
+    @classmethod
+    def from_config(cls, config):
+        return cls(**{**config, "backbone": keras.saving.deserialize_keras_object(config["backbone"])})
+
+
+def _image_shape(backbone, image_shape):
+    """(h, w, c) of a backbone's images: as given, or the backbone's own."""
+    if image_shape is None:
+        if not backbone.built or not getattr(backbone, "inputs", None):
+            raise ValueError(
+                "The backbone has no input shape of its own yet. Give SelfLabelModel(..., image_shape=(h, w, c))."
+            )
+        image_shape = backbone.inputs[0].shape[1:]
+    return tuple(image_shape)
+
+
+def _pair(data):
+    if not isinstance(data, tuple) or len(data) != 2 or data[1] is None:
+        raise ValueError(
+            "SelfLabelModel trains and evaluates on (image, index) pairs, index being the row of the training set. "
+            "Feed it source.train_batches(batch_size), or your own dataset of such pairs."
+        )
+    images, index = data
+    if index.dtype not in (tf.int32, tf.int64):
+        raise ValueError(f"The index of the examples is of type {index.dtype.name}; whole numbers are expected.")
+    return images, index

@@ -1,0 +1,73 @@
+"""The parts of an experiment, made from its config: source, model, label passes, learning rate."""
+
+import keras
+
+from ..data import digits, from_folder, from_tfds
+from ..models import SelfLabelModel, backbone
+from .self_label_callback import SelfLabelCallback
+from .sgd import CoupledSGD
+
+
+def make_source(config, split=None):
+    """The source of a config with its augmentation, of the training split or of another `split`."""
+    data, augment = config.data, config.augment
+    if data.source == "digits":
+        source = digits()
+    elif data.source == "folder":
+        source = from_folder(data.path)
+    else:
+        source = from_tfds(data.name, split or data.split, data.data_dir or None)
+    if data.examples_per_class and split is None:
+        source = source.first_per_class(data.examples_per_class)
+    return source.augmented(augment.policy, augment.size or None, mean=augment.mean or None, std=augment.std or None)
+
+
+def make_model(config, source):
+    """The compiled, untrained model of a config; the same weights every time."""
+    keras.utils.set_random_seed(config.seed)
+    usual = keras.config.dtype_policy()
+    keras.config.set_dtype_policy(config.model.precision)
+    try:
+        options = {"width": config.model.width} if config.model.width else {}
+        trunk = backbone(config.model.backbone, source.image_shape, **options)
+        model = SelfLabelModel(trunk, config.model.num_clusters, source.num_examples, seed=config.seed)
+        optimizer = config.optimizer
+        model.compile(CoupledSGD(optimizer.learning_rate, momentum=optimizer.momentum, l2=optimizer.l2))
+    finally:
+        keras.config.set_dtype_policy(usual)
+    model.optimizer.build(model.trainable_variables)
+    return model
+
+
+def make_labelling(config, source):
+    """The label passes of a config, as a callback."""
+    label = config.label
+    return SelfLabelCallback(
+        source,
+        label.num_relabels,
+        schedule=label.schedule,
+        heads=label.heads,
+        lambda_=label.lambda_,
+        views=label.views,
+        batch_norm=label.batch_norm,
+        rounding=label.rounding,
+        tolerance=label.tolerance,
+        max_passes=label.max_passes,
+        warm_start=label.warm_start,
+        cluster_weights=label.cluster_weights or None,
+        seed=config.seed,
+    )
+
+
+def learning_rate(optimizer):
+    """epoch -> learning rate: multiplied by drop_factor at the start of each of drop_epochs."""
+
+    def at_epoch(epoch):
+        drops = sum(epoch >= drop for drop in optimizer.drop_epochs)
+        return optimizer.learning_rate * optimizer.drop_factor**drops
+
+    return at_epoch
+
+
+def steps_per_epoch(config, source):
+    return -(-source.num_examples // config.batch_size)

@@ -1,0 +1,69 @@
+"""Which devices train, and whether the same command gives the same bits."""
+
+import keras
+import tensorflow as tf
+
+
+def strategy(devices: str | None = None) -> tf.distribute.Strategy:
+    """The strategy under whose scope the model is to be made.
+
+    Args:
+      devices: a comma-separated list such as "gpu:0,gpu:1" or "cpu" (the number defaults to 0). None or "":
+        all visible GPUs, or TensorFlow's own choice of a device where there is at most one.
+    """
+    chosen = _chosen(devices) if devices else _visible("GPU")
+    if len(chosen) > 1:
+        return tf.distribute.MirroredStrategy(chosen)
+    if devices:
+        return tf.distribute.OneDeviceStrategy(chosen[0])
+    return tf.distribute.get_strategy()
+
+
+def make_deterministic_on_cpu(seed: int) -> None:
+    """Seeds Python, NumPy and Keras; where there is no GPU, every op also gives the same bits in every run.
+
+    On GPU determinism is left off: it costs much, and some ops have no deterministic kernel there.
+    """
+    keras.utils.set_random_seed(seed)
+    if not _visible("GPU"):
+        tf.config.experimental.enable_op_determinism()
+
+
+def check_batch(batch_size: int, replicas: int, num_examples: int) -> None:
+    """Raises ValueError unless every batch, the last one included, has something for every replica."""
+    if batch_size % replicas:
+        raise ValueError(
+            f"batch_size={batch_size} does not divide over {replicas} replicas. "
+            f"Use a multiple of {replicas}, e.g. {(batch_size // replicas + 1) * replicas}."
+        )
+    last = num_examples % batch_size
+    if 0 < last < replicas:  # BatchNorm over no image is NaN
+        fitting = next(
+            b for b in range(batch_size + replicas, 2**31, replicas) if not 0 < num_examples % b < replicas
+        )
+        raise ValueError(
+            f"With batch_size={batch_size} the last batch of {num_examples} examples has {last}, too few for "
+            f"{replicas} replicas. Use another batch size, e.g. {fitting}."
+        )
+
+
+def _visible(kind=None):
+    """Names such as "GPU:0" of the devices that TensorFlow would use."""
+    devices = tf.config.list_logical_devices(kind)
+    return [device.name.removeprefix("/device:") for device in devices]
+
+
+def _chosen(devices):
+    """ "gpu:0, cpu" -> ["GPU:0", "CPU:0"], each of them visible and named once."""
+    visible = _visible()
+    chosen = []
+    for text in devices.split(","):
+        name = text.strip().upper()
+        name = name if ":" in name else f"{name}:0"
+        if name not in visible:
+            shown = ", ".join(device.lower() for device in visible)
+            raise ValueError(f"No device {text.strip()!r} in devices={devices!r}. Visible here: {shown}.")
+        if name in chosen:
+            raise ValueError(f"devices={devices!r} names {name.lower()} twice. Name each device once.")
+        chosen.append(name)
+    return chosen

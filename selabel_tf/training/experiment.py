@@ -1,0 +1,141 @@
+"""One experiment: a config and a folder in, a trained, measured and documented run out.
+
+    config -> source, model -> fit with label passes -> labels.csv, backbone.keras, results.json, report.html
+
+The folder is all that a later tool needs. Calling `run` again on it goes on from the last checkpoint.
+"""
+
+from dataclasses import dataclass
+from pathlib import Path
+
+import keras
+
+from .. import config as configs
+from ..atomic_file import write_atomically
+from ..export import labels as label_files
+from . import assessment, checkpoints, distribution
+from .assembly import learning_rate, make_labelling, make_model, make_source, steps_per_epoch
+from .run_callbacks import CheckpointCallback, LogCallback
+from .run_log import RunLog
+
+
+@dataclass(frozen=True)
+class Watcher:
+    """Who looks on: callables that `run` tells what happens. All of them may be left out."""
+
+    say: callable = lambda text: None  # one line for a person
+    on_label_pass: callable = lambda label_pass: None
+    on_progress: callable = lambda number, what, done, total: None  # within a label pass
+    callbacks: tuple = ()  # Keras callbacks, for a progress bar
+
+
+def is_finished(workdir):
+    """Whether a run in this folder has come to its end."""
+    return (Path(workdir) / "results.json").is_file()
+
+
+def run(config, workdir, *, devices=None, watcher=None):
+    """Trains, measures and writes the run folder; resumes a run that was cut short. Returns the assessment.
+
+    Args:
+        config: a selabel_tf.config.Config.
+        workdir: the run's folder; new, empty, or of a run with the same config.
+        devices: as in distribution.strategy; all visible GPUs by default.
+        watcher: a Watcher.
+    """
+    workdir, watcher = Path(workdir), watcher or Watcher()
+    check_folder(config, workdir)
+    distribution.make_deterministic_on_cpu(config.seed)
+    strategy = distribution.strategy(devices)
+    source = make_source(config)
+    distribution.check_batch(config.batch_size, strategy.num_replicas_in_sync, source.num_examples)
+    watcher.say(
+        f"{source.num_examples} images {'x'.join(map(str, source.image_shape))} from {source.name}, "
+        f"backbone {config.model.backbone}, {len(config.model.num_clusters)} heads, "
+        f"{strategy.num_replicas_in_sync} device(s)"
+    )
+    with strategy.scope():
+        model = make_model(config, source)
+    labelling = make_labelling(config, source)
+    labelling.on_progress = watcher.on_progress
+    labelling.check(model, config.epochs, steps_per_epoch(config, source))
+
+    # everything that can be refused has been: only now is the folder claimed
+    workdir.mkdir(parents=True, exist_ok=True)
+    write_atomically(workdir / "config.json", configs.to_json(config))
+    with RunLog(workdir) as log:
+        first_epoch = _restore(workdir, model, log, watcher)
+        labelling.on_label_pass = _logged(log, watcher.on_label_pass)
+        model.fit(
+            source.train_batches(config.batch_size, seed=config.seed),
+            epochs=config.epochs,
+            initial_epoch=first_epoch,
+            shuffle=False,  # the order is the source's
+            verbose=0,
+            callbacks=[
+                labelling,
+                keras.callbacks.LearningRateScheduler(learning_rate(config.optimizer)),
+                LogCallback(log, source.num_examples),
+                CheckpointCallback(workdir / "checkpoints", config, log),
+                *watcher.callbacks,
+            ],
+        )
+    watcher.say("Measuring features and clusters")
+    _write_products(config, workdir, model, source)
+    result = assessment.assess(config, workdir, model, source, watcher.say)
+    assessment.write(result, config, workdir)
+    return result
+
+
+def check_folder(config, workdir):
+    """Refuses a folder that holds something else than the beginning of this very run."""
+    record = workdir / "config.json"
+    if record.is_file():
+        before = configs.from_json(record.read_text())
+        changed = configs.differences(before, config)
+        if changed:
+            raise ValueError(
+                f"{workdir} holds a run with other settings:\n  " + "\n  ".join(changed) + "\n"
+                "Resume it with the settings it was begun with, or give this run a --workdir of its own."
+            )
+    elif workdir.exists() and (not workdir.is_dir() or any(workdir.iterdir())):
+        raise ValueError(f"{workdir} is not empty and holds no run of ours. Give the run a --workdir of its own.")
+
+
+def _restore(workdir, model, log, watcher):
+    """Brings back the last checkpoint, if there is one; the epoch to go on with."""
+    checkpoint = checkpoints.latest(workdir / "checkpoints")
+    if checkpoint is None:
+        log.rewind(step=-1)
+        return 0
+    checkpoints.restore(checkpoint, model)
+    facts = checkpoint.facts
+    log.rewind(facts["step"], facts["num_records"])
+    watcher.say(f"Resuming after epoch {facts['epoch']}")
+    return facts["epoch"]
+
+
+def _logged(log, on_label_pass):
+    """`on_label_pass` with the log told first."""
+
+    def tell(label_pass):
+        for record in label_pass.records():
+            log.append(record)
+        log.scalars(label_pass.step, label_pass.scalars())
+        on_label_pass(label_pass)
+
+    return tell
+
+
+def _write_products(config, workdir, model, source):
+    label_files.write(
+        workdir / "labels.csv",
+        model.labels,
+        source.ids,
+        fingerprint=source.fingerprint,
+        num_clusters=model.num_clusters,
+        config_hash=configs.config_hash(config),
+    )
+    unfinished = workdir / "unfinished.backbone.keras"  # Keras asks for its own ending
+    model.backbone.save(unfinished)
+    unfinished.replace(workdir / "backbone.keras")

@@ -1,0 +1,208 @@
+"""Label passes on a network whose features are known: the images themselves, so scores have a NumPy oracle."""
+
+import keras
+import numpy as np
+import pytest
+import scipy.special
+import tensorflow as tf
+
+from selabel_tf.labelling import relabel
+from selabel_tf.labelling.relabel import Relabeller
+from selabel_tf.labelling.rounding import balanced_labels, hard_labels
+from selabel_tf.labelling.sinkhorn import solve
+from selabel_tf.models.self_label_model import SelfLabelModel
+
+N, D = 211, 12
+
+
+class Views:
+    """A source of images [N, 4, 3, 1]: view `position` is the images plus a known shift."""
+
+    num_examples = N
+
+    def __init__(self, scale=0.0):
+        self.images = np.random.default_rng(0).normal(size=(N, 4, 3, 1)).astype(np.float32)
+        self.scale = scale
+        self.asked = []
+
+    def view(self, position):
+        noise = np.random.default_rng(100 + position).normal(size=self.images.shape)
+        return (self.images + self.scale * noise).astype(np.float32)
+
+    def view_batches(self, batch_size, *, position, seed):
+        self.asked.append((batch_size, position, seed))
+        order = np.random.default_rng(position).permutation(N)
+        data = tf.data.Dataset.from_tensor_slices((self.view(position)[order], order))
+        return data.batch(batch_size)
+
+
+def make_model(num_clusters=(5, 7), confidence=3.0, trunk=None):
+    if trunk is None:
+        trunk = keras.Sequential([keras.Input((4, 3, 1)), keras.layers.Flatten()])
+    model = SelfLabelModel(trunk, num_clusters, N)
+    kernel = np.random.default_rng(1).normal(size=(D, sum(num_clusters)))
+    model.heads.kernel.assign(confidence * kernel / np.sqrt(D))
+    return model
+
+
+def log_probabilities(model, images, head):
+    logits = images.reshape(N, D).astype(np.float64) @ np.array(model.heads.kernel)[:, model.heads.span(head)]
+    return scipy.special.log_softmax(logits, axis=1)
+
+
+def test_a_pass_gives_the_labels_of_the_transport_plan():
+    model, source = make_model(), Views()
+    records = Relabeller(model, source, tolerance=1e-6, seed=9).run(4, [0, 1])
+    assert source.asked == [(256, 4, 9)]
+    for head, record in enumerate(records):
+        log_p = log_probabilities(model, source.images, head).astype(np.float32)
+        solution = solve(log_p, tolerance=1e-6)
+        expected = hard_labels(log_p, solution.log_alpha)
+        assert record.head == head
+        assert record.solution.converged
+        assert (record.labels_after == expected).mean() > 0.99
+        np.testing.assert_array_equal(model.labels[:, head], record.labels_after)
+        np.testing.assert_allclose(model.label_store.log_alpha(head), record.solution.log_alpha)
+
+
+def test_the_objective_is_the_cross_entropy_before_and_after():
+    model, source = make_model(), Views()
+    before = model.labels
+    (record,) = Relabeller(model, source).run(0, [1])
+    log_p = log_probabilities(model, source.images, 1)
+    np.testing.assert_array_equal(record.labels_before, before[:, 1])
+    for labels, value in (
+        (record.labels_before, record.objective_before),
+        (record.labels_after, record.objective_after),
+    ):
+        np.testing.assert_allclose(value, -log_p[np.arange(N), labels].mean(), rtol=1e-5)
+    assert record.objective_after < record.objective_before
+
+
+def test_only_the_heads_asked_for_change():
+    model, source = make_model(), Views()
+    before = model.labels
+    Relabeller(model, source).run(0, [1])
+    np.testing.assert_array_equal(model.labels[:, 0], before[:, 0])
+    assert (model.labels[:, 1] != before[:, 1]).mean() > 0.3
+
+
+def test_views_are_averaged_as_log_probabilities():
+    model, source = make_model((5,)), Views(scale=0.7)
+    (record,) = Relabeller(model, source, views=3, batch_size=64).run(2, [0])
+    assert [position for _, position, _ in source.asked] == [6, 7, 8]
+    log_p = np.mean([log_probabilities(model, source.view(p), 0) for p in (6, 7, 8)], axis=0)
+    expected = -log_p[np.arange(N), record.labels_before].mean()
+    np.testing.assert_allclose(record.objective_before, expected, rtol=1e-5)
+
+
+def test_scores_are_the_same_in_several_row_blocks(monkeypatch):
+    whole = Relabeller(make_model(), Views()).run(0, [0])[0]
+    monkeypatch.setattr(relabel, "ROWS_PER_BLOCK", 64)
+    blocks = Relabeller(make_model(), Views()).run(0, [0])[0]
+    assert (whole.labels_after == blocks.labels_after).mean() > 0.99
+    np.testing.assert_allclose(whole.objective_before, blocks.objective_before, rtol=1e-6)
+
+
+def test_balanced_rounding_makes_sizes_exact():
+    model, source = make_model(), Views()
+    Relabeller(model, source, rounding="balanced").run(0, [0, 1])
+    for head, k in enumerate((5, 7)):
+        sizes = np.bincount(model.labels[:, head], minlength=k)
+        assert (sizes.min(), sizes.max()) == (N // k, N // k + 1)
+
+
+@pytest.mark.parametrize("rounding", ["argmax", "balanced"])
+def test_wanted_shares_are_met(rounding):
+    model, source = make_model((5,), confidence=0.3), Views()
+    weights = (1.0, 2.0, 3.0, 4.0, 5.0)
+    options = {"cluster_weights": weights, "rounding": rounding, "tolerance": 1e-5}
+    (record,) = Relabeller(model, source, **options).run(0, [0])
+    wanted = N * np.array(weights) / 15
+    sizes = np.bincount(record.labels_after, minlength=5)
+    if rounding == "balanced":
+        assert (np.abs(sizes - wanted) < 1).all()
+        log_p = log_probabilities(model, source.images, 0).astype(np.float32)
+        expected = balanced_labels(log_p, record.solution.log_alpha, cluster_weights=weights)
+        assert (record.labels_after == expected).mean() > 0.95
+    else:
+        assert (np.abs(sizes - wanted) < 0.15 * N).all()
+
+
+def test_a_warm_start_needs_fewer_readings_than_a_cold_one():
+    passes = {}
+    for warm in (True, False):
+        model, source = make_model((17,), confidence=9.0), Views()
+        relabeller = Relabeller(model, source, tolerance=1e-6, warm_start=warm)
+        relabeller.run(0, [0])
+        (record,) = relabeller.run(0, [0])
+        passes[warm] = record.solution.num_passes
+    assert passes[True] == 1  # the same scores again
+    assert passes[False] > 1
+
+
+@pytest.mark.parametrize(("mode", "by_batch"), [("training", True), ("inference", False)])
+def test_batch_norm_mode_decides_whose_statistics_are_used(mode, by_batch):
+    trunk = keras.Sequential(
+        [keras.Input((4, 3, 1)), keras.layers.Flatten(), keras.layers.BatchNormalization(momentum=0.9)]
+    )
+    model, source = make_model((5,), trunk=trunk), Views()
+    moving_before = np.array(trunk.layers[-1].moving_mean)
+    (record,) = Relabeller(model, source, batch_norm=mode).run(0, [0])
+    z = source.images.reshape(N, D).astype(np.float64)
+    mean, variance = (z.mean(0), z.var(0)) if by_batch else (0, 1)  # one batch holds all 211 images
+    z = (z - mean) / np.sqrt(variance + 1e-3)
+    log_p = scipy.special.log_softmax(z @ np.array(model.heads.kernel), axis=1)
+    np.testing.assert_allclose(
+        record.objective_before, -log_p[np.arange(N), record.labels_before].mean(), rtol=1e-4
+    )
+    assert (np.array(trunk.layers[-1].moving_mean) != moving_before).any() == by_batch
+
+
+def test_progress_covers_views_and_readings():
+    model, source = make_model(), Views()
+    images, readings = [], []
+    relabeller = Relabeller(model, source, views=2, batch_size=100)
+    relabeller.run(0, [0, 1], lambda done, total: images.append((done, total)), lambda *r: readings.append(r))
+    assert images == [(100, 2 * N), (200, 2 * N), (N, 2 * N), (N + 100, 2 * N), (N + 200, 2 * N), (2 * N, 2 * N)]
+    assert {head for head, _ in readings} == {0, 1}
+    assert readings[0][1].number == 1
+
+
+def test_a_network_full_of_nan_is_refused_before_the_labels_change():
+    model, source = make_model(), Views()
+    model.heads.bias.assign(np.full(12, np.nan))
+    before = model.labels
+    with pytest.raises(ValueError, match="NaN"):
+        Relabeller(model, source).run(0, [0])
+    np.testing.assert_array_equal(model.labels, before)
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"views": 0}, "views=0: at least one"),
+        ({"batch_norm": "train"}, "Unknown batch_norm 'train'. Available: training, inference"),
+        ({"rounding": "greedy"}, "Unknown rounding 'greedy'. Available: argmax, balanced"),
+        ({"cluster_weights": (1.0, 2.0)}, r"2 cluster_weights for heads of \[5, 7\] clusters"),
+    ],
+)
+def test_options_are_checked_at_once(options, message):
+    with pytest.raises(ValueError, match=message):
+        Relabeller(make_model(), Views(), **options)
+
+
+def test_a_source_of_another_size_is_refused():
+    source = Views()
+    source.num_examples = 13
+    with pytest.raises(ValueError, match="The source has 13 examples and the model has labels for 211"):
+        Relabeller(make_model(), source)
+
+
+@pytest.mark.parametrize(("batch", "used"), [(30, 29), (35, 34), (211, 211), (256, 256), (105, 104)])
+def test_the_last_batch_reaches_both_replicas(two_replicas, batch, used):
+    # 211 = 7 * 30 + 1 = 6 * 35 + 1 = 2 * 105 + 1: the last image alone would leave one replica without any
+    trunk = keras.Sequential([keras.Input((4, 3, 1)), keras.layers.Flatten()])
+    with two_replicas.scope():
+        model = make_model(trunk=trunk)
+    assert Relabeller(model, Views(), batch_size=batch).batch_size == used

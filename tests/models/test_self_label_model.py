@@ -1,0 +1,227 @@
+import keras
+import numpy as np
+import pytest
+import scipy.special
+import tensorflow as tf
+
+from selabel_tf.models.self_label_model import SelfLabelModel, self_label_loss
+
+IMAGES = np.random.default_rng(0).random((37, 8, 6, 1), np.float32)
+
+
+def make_backbone(normalise=False):
+    keras.utils.set_random_seed(5)
+    layers = [keras.Input((8, 6, 1)), keras.layers.Conv2D(3, 3, activation="relu")]
+    layers += [keras.layers.BatchNormalization()] * normalise
+    return keras.Sequential([*layers, keras.layers.Flatten(), keras.layers.Dense(11)], name="trunk")
+
+
+def make_model(num_clusters=(3, 7), **options):
+    return SelfLabelModel(make_backbone(), num_clusters, num_examples=37, **options)
+
+
+def batches(size=10):
+    return tf.data.Dataset.from_tensor_slices((IMAGES, np.arange(37))).batch(size)
+
+
+def expected_losses(model, images, labels):
+    """Mean over heads of -log p(label), in float64."""
+    per_head = []
+    for head, logits in enumerate(model(images)):
+        log_p = scipy.special.log_softmax(np.asarray(logits, np.float64), axis=1)
+        per_head.append(-log_p[np.arange(len(labels)), labels[:, head]])
+    return np.mean(per_head, axis=0)
+
+
+def test_the_loss_is_the_mean_over_heads_of_the_cross_entropy():
+    model = make_model()
+    losses = self_label_loss(tf.constant(model.labels), model(IMAGES))
+    np.testing.assert_allclose(losses, expected_losses(model, IMAGES, model.labels), rtol=1e-5)
+
+
+def test_fit_logs_the_loss_of_an_untouched_model_exactly():
+    model = make_model()
+    model.compile(keras.optimizers.SGD(0.0))
+    expected = expected_losses(model, IMAGES, model.labels).mean()  # 37 in tens: not the mean of batch means
+    history = model.fit(batches(), epochs=2, shuffle=False, verbose=0)
+    np.testing.assert_allclose(history.history["loss"], [expected] * 2, rtol=1e-5)
+    np.testing.assert_allclose(model.evaluate(batches(), verbose=0), expected, rtol=1e-5)
+
+
+def test_a_training_step_is_plain_gradient_descent_on_that_loss():
+    model = make_model()
+    with tf.GradientTape() as tape:
+        loss = tf.reduce_mean(self_label_loss(tf.constant(model.labels), model(IMAGES, training=True)))
+    gradients = tape.gradient(loss, model.trainable_variables)
+    expected = [np.array(w) - 0.5 * np.array(g) for w, g in zip(model.trainable_variables, gradients, strict=True)]
+    model.compile(keras.optimizers.SGD(0.5))
+    model.fit(batches(37), shuffle=False, verbose=0)
+    for variable, value in zip(model.trainable_variables, expected, strict=True):
+        np.testing.assert_allclose(variable, value, atol=1e-6)
+
+
+def test_regularisers_of_the_backbone_are_added_to_the_loss():
+    dense = keras.layers.Dense(11, kernel_regularizer=keras.regularizers.L2(0.3))
+    trunk = keras.Sequential([keras.Input((8, 6, 1)), keras.layers.Flatten(), dense])
+    model = SelfLabelModel(trunk, [3], 37)
+    model.heads.kernel.assign(tf.zeros_like(model.heads.kernel))  # no gradient reaches the trunk but the regulariser's
+    before = np.array(dense.kernel)
+    model.compile(keras.optimizers.SGD(0.1))
+    model.fit(batches(37), shuffle=False, verbose=0)
+    np.testing.assert_allclose(dense.kernel, before * (1 - 0.1 * 2 * 0.3), atol=1e-6)
+
+
+def test_new_labels_are_seen_by_a_step_compiled_before():
+    model = make_model([3])
+    model.compile(keras.optimizers.SGD(0.0))
+    before = model.evaluate(batches(), verbose=0)
+    model.label_store.assign_head(0, model.assign(IMAGES)[:, 0], np.zeros(3))
+    after = model.evaluate(batches(), verbose=0)
+    assert after < before  # the most probable label of each row cannot cost more
+    np.testing.assert_allclose(after, expected_losses(model, IMAGES, model.labels).mean(), rtol=1e-5)
+
+
+def test_embed_assign_and_labels_have_the_promised_shapes():
+    model = make_model()
+    logits = model.predict(IMAGES, verbose=0)
+    assert [x.shape for x in logits] == [(37, 3), (37, 7)]
+    np.testing.assert_allclose(model.embed(IMAGES), model.backbone(IMAGES), atol=1e-6)
+    assigned = model.assign(IMAGES)
+    assert assigned.dtype == model.labels.dtype == np.int32
+    np.testing.assert_array_equal(assigned, np.stack([x.argmax(1) for x in logits], axis=1))
+    assert model.labels.shape == (37, 2)
+    assert model.feature_size == 11
+    assert model.num_clusters == (3, 7)
+
+
+def test_embed_uses_batch_norm_as_in_inference():
+    model = SelfLabelModel(make_backbone(normalise=True), [3], 37)
+    np.testing.assert_allclose(model.embed(IMAGES)[:5], model.embed(IMAGES[:5]), atol=1e-5)
+
+
+def test_a_saved_model_comes_back_with_labels_heads_and_optimizer(tmp_path):
+    model = make_model(seed=3)
+    model.compile(keras.optimizers.SGD(0.1, momentum=0.9))
+    model.fit(batches(), shuffle=False, verbose=0)
+    model.label_store.assign_head(1, np.arange(37) % 7, np.arange(7.0))
+    model.save(tmp_path / "model.keras")
+    again = keras.models.load_model(tmp_path / "model.keras")
+    np.testing.assert_array_equal(again.labels, model.labels)
+    np.testing.assert_array_equal(again.label_store.log_alpha(1), np.arange(7.0))
+    for ours, theirs in zip(model(IMAGES), again(IMAGES), strict=True):
+        np.testing.assert_array_equal(ours, theirs)
+    for trained in (model, again):  # momentum and all: training goes on alike
+        trained.fit(batches(), shuffle=False, verbose=0)
+    for ours, theirs in zip(model.trainable_variables, again.trainable_variables, strict=True):
+        np.testing.assert_allclose(ours, theirs, atol=1e-6)
+
+
+def test_weights_saved_alone_carry_the_labels(tmp_path):
+    model, other = make_model(seed=3), make_model(seed=4)
+    model.save_weights(tmp_path / "model.weights.h5")
+    other.load_weights(tmp_path / "model.weights.h5")
+    np.testing.assert_array_equal(other.labels, model.labels)
+
+
+def test_steps_per_execution_above_one_trains_the_same():
+    results = []
+    for together in (1, 3):
+        model = make_model()
+        model.compile(keras.optimizers.SGD(0.1), steps_per_execution=together)
+        history = model.fit(batches(), epochs=2, shuffle=False, verbose=0)
+        results.append((history.history["loss"], [np.array(w) for w in model.trainable_variables]))
+    np.testing.assert_allclose(results[0][0], results[1][0], rtol=1e-5)
+    for one, three in zip(results[0][1], results[1][1], strict=True):
+        np.testing.assert_allclose(one, three, atol=1e-6)
+
+
+def test_any_keras_application_serves_as_backbone():
+    network = keras.applications.MobileNetV2(
+        input_shape=(32, 32, 3), alpha=0.35, include_top=False, pooling="avg", weights=None
+    )
+    model = SelfLabelModel(network, [3, 5], num_examples=7)
+    model.compile(keras.optimizers.SGD(0.01))
+    images = np.random.default_rng(0).random((7, 32, 32, 3), np.float32)
+    data = tf.data.Dataset.from_tensor_slices((images, np.arange(7))).batch(4)
+    before = [np.array(w) for w in network.trainable_variables]
+    model.fit(data, shuffle=False, verbose=0)
+    assert model.embed(images).shape == (7, 1280)
+    assert any((np.array(w) != b).any() for w, b in zip(network.trainable_variables, before, strict=True))
+
+
+def test_a_backbone_that_is_not_built_needs_the_image_shape():
+    @keras.saving.register_keras_serializable(package="test")
+    class Own(keras.Model):
+        def __init__(self, **kwargs):
+            super().__init__(**kwargs)
+            self.dense = keras.layers.Dense(5)
+
+        def call(self, images, training=False):
+            return self.dense(keras.ops.reshape(images, (-1, 48)))
+
+    with pytest.raises(ValueError, match=r"image_shape=\(h, w, c\)"):
+        SelfLabelModel(Own(), [3], 37)
+    model = SelfLabelModel(Own(), [3], 37, image_shape=(8, 6, 1))
+    model.compile("sgd")
+    model.fit(batches(), shuffle=False, verbose=0)
+    assert model.embed(IMAGES).shape == (37, 5)
+
+
+def test_mixed_float16_trains_with_a_scaled_loss():
+    keras.config.set_dtype_policy("mixed_float16")
+    try:
+        model = make_model()
+        model.compile(keras.optimizers.SGD(0.1))
+    finally:
+        keras.config.set_dtype_policy("float32")
+    assert isinstance(model.optimizer, keras.optimizers.LossScaleOptimizer)
+    history = model.fit(batches(), epochs=3, shuffle=False, verbose=0)
+    plain = make_model()
+    plain.compile(keras.optimizers.SGD(0.1))
+    expected = plain.fit(batches(), epochs=3, shuffle=False, verbose=0)
+    np.testing.assert_allclose(history.history["loss"], expected.history["loss"], rtol=2e-2)
+    assert model.heads.kernel.dtype == "float32"
+
+
+def test_fewer_examples_than_clusters_are_refused():
+    with pytest.raises(ValueError, match="num_examples=37 is fewer than the 41 clusters"):
+        make_model([3, 41])
+
+
+def test_a_backbone_must_give_vectors():
+    maps = keras.Sequential([keras.Input((8, 6, 1)), keras.layers.Conv2D(3, 3)])
+    with pytest.raises(ValueError, match=r"vectors \[batch, D\] are expected.*pooling='avg'"):
+        SelfLabelModel(maps, [3], 37)
+
+
+@pytest.mark.parametrize("option", [{"loss": "mse"}, {"metrics": ["accuracy"]}])
+def test_compile_refuses_another_loss(option):
+    with pytest.raises(ValueError, match=f"got {next(iter(option))}, but SelfLabelModel has its own loss"):
+        make_model().compile("sgd", **option)
+
+
+def test_fit_explains_what_it_is_fed_with():
+    model = make_model()
+    model.compile("sgd")
+    with pytest.raises(ValueError, match=r"\(image, index\) pairs"):
+        model.fit(tf.data.Dataset.from_tensor_slices(IMAGES).batch(10), shuffle=False, verbose=0)
+    with pytest.raises(ValueError, match="type float32; whole numbers"):
+        data = tf.data.Dataset.from_tensor_slices((IMAGES, np.arange(37.0, dtype=np.float32))).batch(10)
+        model.fit(data, shuffle=False, verbose=0)
+
+
+def test_evaluating_on_images_beyond_the_training_set_is_refused():
+    model = make_model()
+    model.compile("sgd")
+    data = tf.data.Dataset.from_tensor_slices((IMAGES[:5], np.arange(35, 40))).batch(5)
+    with pytest.raises(tf.errors.InvalidArgumentError, match="not of the training set"):
+        model.evaluate(data, verbose=0)
+
+
+def test_a_stock_callback_works(tmp_path):
+    model = make_model()
+    model.compile("sgd")
+    path = tmp_path / "best.weights.h5"
+    saver = keras.callbacks.ModelCheckpoint(path, monitor="loss", save_best_only=True, save_weights_only=True)
+    model.fit(batches(), shuffle=False, verbose=0, callbacks=[saver])
+    assert path.exists()

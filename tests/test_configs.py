@@ -1,0 +1,119 @@
+"""Every experiment of configs/ loads, holds the recipe's numbers, and tells how to run it."""
+
+import ast
+from pathlib import Path
+
+import pytest
+
+from selabel_tf import config as cfg
+
+CONFIGS = Path(__file__).resolve().parents[1] / "configs"
+NAMES = sorted(path.stem for path in CONFIGS.glob("*.py") if path.stem != "__init__")
+
+# The paper's numbers, and its authors' code where the paper is silent.
+SMALL_IMAGES = {
+    "augment.policy": "crop_jitter_cifar",
+    "augment.size": 224,
+    "augment.mean": (0.4914, 0.4822, 0.4465),
+    "augment.std": (0.2023, 0.1994, 0.2010),
+    "model.backbone": "alexnet",
+    "label.lambda_": 25.0,
+    "label.num_relabels": 400,
+    "label.schedule": "linear",
+    "label.heads": "in_turn",
+    "label.batch_norm": "training",
+    "optimizer.learning_rate": 0.03,
+    "optimizer.momentum": 0.9,
+    "optimizer.l2": 5e-4,
+    "optimizer.drop_epochs": (240, 320),
+    "optimizer.drop_factor": 0.1,
+    "evaluation.knn_k": 50,
+    "evaluation.knn_sigma": 0.1,
+    "epochs": 400,
+    "batch_size": 128,
+}
+IMAGENET = {
+    "data.name": "imagenet2012",
+    "augment.policy": "crop_jitter",
+    "augment.size": 224,
+    "augment.mean": (0.485, 0.456, 0.406),
+    "augment.std": (0.229, 0.224, 0.225),
+    "model.num_clusters": (3000,) * 10,
+    "label.lambda_": 25.0,
+    "label.num_relabels": 80,
+    "label.schedule": "quadratic",
+    "label.heads": "all",
+    "label.batch_norm": "training",
+    "optimizer.learning_rate": 0.05,
+    "optimizer.momentum": 0.9,
+    "optimizer.l2": 1e-5,
+    "optimizer.drop_epochs": (150, 300, 350),
+    "optimizer.drop_factor": 0.1,
+    "epochs": 400,
+    "batch_size": 256,
+}
+CPU = {
+    "data.name": "cifar10",
+    "data.split": "train",
+    "data.examples_per_class": 2000,
+    "augment.policy": "cifar_cpu",
+    "augment.mean": (0.4914, 0.4822, 0.4465),
+    "augment.std": (0.2023, 0.1994, 0.2010),
+    "model.backbone": "resnet18_cifar",
+    "model.width": 16,
+    "model.num_clusters": (128,) * 10,
+    "label.lambda_": 10.0,
+    "label.num_relabels": 16,
+    "label.schedule": "linear",
+    "label.heads": "all",
+    "label.views": 1,
+    "label.batch_norm": "training",
+    "optimizer.learning_rate": 0.1,
+    "optimizer.momentum": 0.9,
+    "optimizer.l2": 5e-4,
+    "optimizer.drop_epochs": (10, 14),
+    "optimizer.drop_factor": 0.1,
+    "epochs": 16,
+    "batch_size": 128,
+}
+RECIPES = {
+    "cifar10": {**SMALL_IMAGES, "data.name": "cifar10", "model.num_clusters": (128,) * 10},
+    "cifar100": {**SMALL_IMAGES, "data.name": "cifar100", "model.num_clusters": (512,) * 10},
+    "svhn": {**SMALL_IMAGES, "data.name": "svhn_cropped", "model.num_clusters": (128,)},
+    "imagenet_alexnet": {**IMAGENET, "model.backbone": "alexnet"},
+    "imagenet_resnet50": {**IMAGENET, "model.backbone": "resnet50v2"},
+    "cifar10_cpu": CPU,
+}
+
+
+def field(config, path):
+    for name in path.split("."):
+        config = getattr(config, name)
+    return config
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_a_config_is_named_after_its_file_and_survives_json(name):
+    config = cfg.load(CONFIGS / f"{name}.py")
+    assert config.name == name
+    assert cfg.from_json(cfg.to_json(config)) == config
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_a_config_tells_in_its_docstring_the_command_that_runs_it(name):
+    docstring = ast.get_docstring(ast.parse((CONFIGS / f"{name}.py").read_text()))
+    command = f"python -m tools.train --config=configs/{name}.py --workdir=runs/{name}"
+    assert command in [line.strip() for line in docstring.splitlines()]
+
+
+@pytest.mark.parametrize("name", sorted(RECIPES))
+def test_a_recipe_has_the_values_of_the_paper_or_its_code(name):
+    config = cfg.load(CONFIGS / f"{name}.py")
+    assert {path: field(config, path) for path in RECIPES[name]} == RECIPES[name]
+
+
+def test_digits_needs_no_download_and_relabels_once_per_epoch():
+    config = cfg.load(CONFIGS / "digits.py")
+    assert config.data == cfg.Data(source="digits")
+    assert config.augment.policy == "digits"
+    assert (config.label.schedule, config.label.num_relabels) == ("linear", config.epochs)

@@ -1,0 +1,75 @@
+"""One and two replicas train alike: with synchronized BatchNorm, without dropout, uneven last batch included."""
+
+import keras
+import numpy as np
+import pytest
+import tensorflow as tf
+
+from selabel_tf.data import digits
+from selabel_tf.models import SelfLabelModel, backbone
+from selabel_tf.training import CoupledSGD, SelfLabelCallback
+
+N = 111  # batches of 20, the last of eleven images: six for one replica, five for the other
+EPOCHS = 4  # 24 steps
+
+
+@pytest.fixture(scope="module")
+def results(two_replicas):
+    return [train(tf.distribute.get_strategy()), train(two_replicas)]
+
+
+def train(strategy):
+    source = digits().subset(range(N))
+    with strategy.scope():
+        keras.utils.set_random_seed(3)
+        trunk = backbone("small_conv", (16, 16, 1), synchronized=True)
+        model = SelfLabelModel(trunk, [5, 7], N)
+        model.compile(CoupledSGD(0.01, momentum=0.9, l2=5e-4))
+    passes = []
+    callback = SelfLabelCallback(source, 3, schedule="linear", tolerance=1e-6, on_label_pass=passes.append)
+    history = model.fit(
+        source.train_batches(20), epochs=EPOCHS, shuffle=False, verbose=0, callbacks=[callback]
+    )
+    weights = {w.path: w.numpy() for w in trunk.weights + model.heads.weights}
+    return {
+        "weights": list(weights.values()),
+        "labels": model.labels,
+        "loss": history.history["loss"],
+        "passes": passes,
+        "evaluated": model.evaluate(source.plain_batches(20), verbose=0),
+        "model": model,
+    }
+
+
+def test_weights_agree(results):
+    one, two = (r["weights"] for r in results)
+    for ours, theirs in zip(one, two, strict=True):
+        np.testing.assert_allclose(ours, theirs, atol=1e-5, rtol=1e-4)
+
+
+def test_labels_agree(results):
+    assert (results[0]["labels"] == results[1]["labels"]).mean() >= 0.999
+
+
+def test_logged_losses_agree(results):
+    np.testing.assert_allclose(results[0]["loss"], results[1]["loss"], rtol=1e-5)
+    np.testing.assert_allclose(results[0]["evaluated"], results[1]["evaluated"], rtol=1e-5)
+
+
+def test_label_passes_agree(results):
+    assert [p.step for p in results[0]["passes"]] == [p.step for p in results[1]["passes"]] == [0, 8, 16]
+    for one, two in zip(results[0]["passes"], results[1]["passes"], strict=True):
+        for ours, theirs in zip(one.heads, two.heads, strict=True):
+            np.testing.assert_allclose(ours.objective_before, theirs.objective_before, rtol=1e-4)
+
+
+def test_both_really_learned(results):
+    losses = results[0]["loss"]
+    assert losses[-1] < losses[0]
+
+
+def test_a_model_trained_on_two_replicas_saves_and_loads_on_one(results, tmp_path):
+    model = results[1]["model"]
+    model.save(tmp_path / "model.keras")
+    again = keras.models.load_model(tmp_path / "model.keras")
+    np.testing.assert_array_equal(again.labels, model.labels)

@@ -1,0 +1,217 @@
+import keras
+import numpy as np
+import pytest
+import tensorflow as tf
+
+from selabel_tf.data import from_arrays
+from selabel_tf.evaluation import clustering
+from selabel_tf.models import SelfLabelModel
+from selabel_tf.training import NotConvergedWarning, SelfLabelCallback
+
+N = 105  # 7 batches of 16; divides by both cluster counts
+
+
+@pytest.fixture
+def source():
+    generator = np.random.default_rng(0)
+    return from_arrays(generator.random((N, 6, 5, 1), np.float32), classes=generator.integers(3, size=N))
+
+
+def make_model(num_clusters=(5, 7), **compile_options):
+    keras.utils.set_random_seed(1)
+    trunk = keras.Sequential([keras.Input((6, 5, 1)), keras.layers.Flatten(), keras.layers.Dense(13)])
+    model = SelfLabelModel(trunk, num_clusters, N)
+    model.compile(keras.optimizers.SGD(0.1), **compile_options)
+    return model
+
+
+def fit(model, source, callback, **options):
+    return model.fit(source.train_batches(16), shuffle=False, verbose=0, callbacks=[callback], **options)
+
+
+class Steps(keras.callbacks.Callback):
+    """Counts training steps, and notes how many were done when asked."""
+
+    def __init__(self):
+        super().__init__()
+        self.done = 0
+
+    def on_train_batch_end(self, batch, logs=None):
+        self.done += 1
+
+
+def test_passes_take_place_at_the_scheduled_steps(source):
+    passes, steps = [], Steps()
+    callback = SelfLabelCallback(
+        source, 4, schedule="linear", on_label_pass=lambda p: passes.append((p.number, p.step, steps.done))
+    )
+    model = make_model()
+    model.fit(source.train_batches(16), epochs=4, shuffle=False, verbose=0, callbacks=[callback, steps])
+    assert passes == [(0, 0, 0), (1, 7, 7), (2, 14, 14), (3, 21, 21)]
+
+
+def test_the_quadratic_schedule_is_dense_at_first(source):
+    seen = []
+    callback = SelfLabelCallback(source, 4, on_label_pass=lambda p: seen.append(p.step))
+    fit(make_model(), source, callback, epochs=4)
+    assert seen == [0, 1, 7, 15]  # (i / 4)^2 of 28 steps
+
+
+def test_initial_epoch_goes_on_where_the_schedule_stands(source):
+    seen = []
+    callback = SelfLabelCallback(source, 4, schedule="linear", on_label_pass=lambda p: seen.append((p.number, p.step)))
+    fit(make_model(), source, callback, epochs=4, initial_epoch=2)
+    assert seen == [(2, 14), (3, 21)]
+
+
+def test_fit_shows_the_epochs_that_their_numbers_say(source):
+    shown = []
+
+    class Spy(SelfLabelModel):
+        def train_step(self, data):
+            tf.py_function(lambda index: shown.append(index.numpy()), [data[1]], [])
+            return super().train_step(data)
+
+    trunk = keras.Sequential([keras.Input((6, 5, 1)), keras.layers.Flatten(), keras.layers.Dense(13)])
+    model = Spy(trunk, [5], N)
+    model.compile("sgd")
+    fit(model, source, SelfLabelCallback(source, 1), epochs=4, initial_epoch=2)
+    source.next_epoch = 2
+    batches = source.train_batches(16)
+    expected = [index for _ in range(2) for _, index in batches.as_numpy_iterator()]
+    np.testing.assert_array_equal(np.concatenate(shown), np.concatenate(expected))
+
+
+def test_no_relabels_leave_the_labels_random(source):
+    model = make_model()
+    before = model.labels
+    fit(model, source, SelfLabelCallback(source, 0))
+    np.testing.assert_array_equal(model.labels, before)
+
+
+def test_heads_in_turn_relabels_one_head_per_pass(source):
+    heads = []
+    callback = SelfLabelCallback(
+        source, 3, heads="in_turn", on_label_pass=lambda p: heads.append([h.head for h in p.heads])
+    )
+    fit(make_model(), source, callback, epochs=2)
+    assert heads == [[0], [1], [0]]
+
+
+def test_statistics_are_those_of_the_labels(source):
+    passes, labels = [], []
+    model = make_model()
+    before = model.labels
+
+    def note(label_pass):
+        passes.append(label_pass)
+        labels.append(model.labels)
+
+    fit(model, source, SelfLabelCallback(source, 2, on_label_pass=note, rounding="balanced"))
+    for label_pass, after in zip(passes, labels, strict=True):
+        for head in label_pass.heads:
+            old, new = before[:, head.head], after[:, head.head]
+            sizes = np.bincount(new, minlength=(5, 7)[head.head])
+            assert (head.smallest, head.largest) == (sizes.min(), sizes.max())
+            assert head.changed == pytest.approx((old != new).mean())
+            assert head.nmi_previous == pytest.approx(clustering.nmi(old, new))
+            assert head.nmi == pytest.approx(clustering.nmi(new, source.classes))
+            assert head.converged
+            assert head.passes >= 1
+            assert head.marginal_error <= 1e-3
+            assert head.bound <= head.objective_after + 1e-5  # balanced labels cannot beat the bound
+        before = after
+
+
+def test_the_summary_is_one_line_that_says_it_all(source):
+    passes = []
+    fit(make_model(), source, SelfLabelCallback(source, 2, on_label_pass=passes.append))
+    text = passes[1].summary()
+    assert "\n" not in text
+    for part in ("labels 2/2", "2 heads", "passes to error", "sizes", "changed", "NMI to last", "NMI to classes", "E "):
+        assert part in text
+    records = list(passes[1].records())
+    assert [r["head"] for r in records] == [0, 1]
+    assert records[0]["kind"] == "labels"
+    assert records[0]["label_pass"] == 1
+    assert {"labels/changed", "labels/nmi", "labels/smallest"} < set(passes[1].scalars())
+
+
+def test_without_true_classes_nothing_is_said_about_them(source):
+    unlabelled = from_arrays(np.random.default_rng(0).random((N, 6, 5, 1), np.float32))
+    passes = []
+    fit(make_model(), unlabelled, SelfLabelCallback(unlabelled, 1, on_label_pass=passes.append))
+    assert passes[0].heads[0].nmi is None
+    assert "classes" not in passes[0].summary()
+    assert "labels/nmi" not in passes[0].scalars()
+
+
+def test_labels_and_training_are_the_same_for_the_same_seed(source):
+    results = []
+    for seed in (0, 0, 1):
+        noisy = source.augmented("crop_flip_noise")
+        model = make_model()
+        callback = SelfLabelCallback(noisy, 3, seed=seed)
+        model.fit(noisy.train_batches(16, seed=seed), epochs=2, shuffle=False, verbose=0, callbacks=[callback])
+        results.append(model.labels)
+    np.testing.assert_array_equal(results[0], results[1])
+    assert (results[0] != results[2]).any()
+
+
+def test_a_solve_that_did_not_converge_is_never_silent(source):
+    model = make_model()
+    model.heads.kernel.assign(np.random.default_rng(0).normal(size=(13, 12)))
+    passes = []
+    callback = SelfLabelCallback(source, 1, max_passes=1, on_label_pass=passes.append)
+    with pytest.warns(NotConvergedWarning, match=r"Label pass 1, head 0: Sinkhorn stopped after 1 passes.*max_passes"):
+        fit(model, source, callback)
+    assert not passes[0].heads[0].converged
+
+
+def test_progress_within_a_pass_is_told(source):
+    told = []
+    callback = SelfLabelCallback(source, 1, on_progress=lambda *args: told.append(args))
+    fit(make_model(), source, callback)
+    assert told[0] == (0, "images", N, N)
+    assert told[-1][1].startswith("head 1, error")
+
+
+@pytest.mark.parametrize("together", [2, 7])
+def test_with_steps_per_execution_a_pass_precedes_the_execution_of_its_step(source, together):
+    passes = []
+    callback = SelfLabelCallback(source, 3, schedule="linear", on_label_pass=lambda p: passes.append(p.step))
+    fit(make_model(steps_per_execution=together), source, callback, epochs=3)
+    assert passes == [0, 7, 14]
+
+
+def test_two_passes_in_one_execution_are_refused(source):
+    callback = SelfLabelCallback(source, 7, schedule="linear")
+    with pytest.raises(ValueError, match=r"steps_per_execution=4 would put two.*Use steps_per_execution=2"):
+        fit(make_model(steps_per_execution=4), source, callback, epochs=2)
+
+
+def test_a_plain_model_is_refused(source):
+    plain = keras.Sequential([keras.Input((6, 5, 1)), keras.layers.Flatten(), keras.layers.Dense(1)])
+    plain.compile(loss="mse")
+    with pytest.raises(ValueError, match=r"SelfLabelModel; it got a Sequential. Wrap your network"):
+        fit(plain, source, SelfLabelCallback(source, 1))
+
+
+def test_a_dataset_of_unknown_length_is_refused(source):
+    data = source.train_batches(16).filter(lambda *_: True)
+    with pytest.raises(ValueError, match="steps per epoch is unknown"):
+        make_model().fit(data, shuffle=False, verbose=0, callbacks=[SelfLabelCallback(source, 1)])
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [({"schedule": "cubic"}, "Unknown schedule 'cubic'"), ({"heads": "some"}, "Unknown choice of heads 'some'")],
+)
+def test_names_are_checked_when_the_callback_is_made(source, options, message):
+    with pytest.raises(ValueError, match=message):
+        SelfLabelCallback(source, 3, **options)
+
+
+def test_more_passes_than_steps_are_refused(source):
+    with pytest.raises(ValueError, match="num_relabels=9 label passes do not fit into 7 training steps"):
+        fit(make_model(), source, SelfLabelCallback(source, 9))

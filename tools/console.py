@@ -1,0 +1,167 @@
+"""How the tools talk to a person: a progress bar, durations in words, and errors without a traceback."""
+
+import os
+import shutil
+import sys
+from numbers import Integral
+from time import monotonic
+
+from absl import app, flags
+
+TRACEBACK = flags.DEFINE_bool("traceback", False, "Show where an error arose, not only what it says.")
+
+USER_ERRORS = (
+    ValueError,
+    FileNotFoundError,
+    FileExistsError,
+    IsADirectoryError,
+    NotADirectoryError,
+    PermissionError,
+)
+BAR_WIDTH = 20
+REDRAW_SECONDS = 0.1  # on a terminal
+QUIET_SECONDS = 30.0  # elsewhere: a line per tenth of the work, and at least one in this time
+
+
+class Progress:
+    """How far a loop is: one line redrawn on a terminal, sparse plain lines anywhere else.
+
+    with Progress(total=1800, label="Training") as progress:
+        progress.update(step, loss=2.31)        # steps done so far, not an increment
+        progress.line("Label pass 3: ...")      # printed above the bar
+
+    `start` is what was done before (a resumed run): it counts as done, but not for the rate.
+    """
+
+    def __init__(self, total, label, stream=None, *, start=0):
+        self.total, self.label = total, label
+        self.stream = sys.stdout if stream is None else stream
+        self.on_terminal = self.stream.isatty() and os.environ.get("TERM") != "dumb"
+        self.start = self.done = start
+        self.metrics = {}
+        self.began = monotonic()
+        self.shown_at = self.began
+        self.shown = None  # `done` in what was last shown
+        self.closed = False
+
+    def update(self, done, **metrics):
+        """Sets how many of `total` are done; `metrics` are shown behind the bar until others come."""
+        self.done = done
+        self.metrics = metrics or self.metrics
+        silent_for = monotonic() - self.shown_at
+        if self.on_terminal:
+            due = self.shown is None or silent_for >= REDRAW_SECONDS
+        else:
+            due = silent_for >= QUIET_SECONDS or self._tenths(done) > self._tenths(self.shown or self.start)
+        if due:
+            self._show()
+
+    def line(self, text):
+        """Prints `text` on a line of its own, above the bar."""
+        if self.on_terminal:
+            self.stream.write(f"\r\x1b[K{text}\n")
+            self._show()
+        else:
+            self.stream.write(f"{text}\n")
+            self.stream.flush()
+
+    def close(self):
+        """Shows the last state and leaves the line. Closing twice is harmless."""
+        if self.closed:
+            return
+        self.closed = True
+        if self.on_terminal:
+            self._show()
+            self.stream.write("\n")
+        elif self.shown != self.done:
+            self._show()
+        self.stream.flush()
+
+    def __enter__(self):
+        return self
+
+    def __exit__(self, *exception):
+        self.close()
+
+    def _tenths(self, done):
+        return 10 * done // self.total if self.total else 10
+
+    def _show(self):
+        self.shown, self.shown_at = self.done, monotonic()
+        text = self._text()
+        if self.on_terminal:
+            columns = shutil.get_terminal_size().columns  # a longer line would wrap and could not be redrawn
+            self.stream.write(f"\r{text[: columns - 1]}\x1b[K")
+        else:
+            self.stream.write(f"{text}\n")
+        self.stream.flush()
+
+    def _text(self):
+        elapsed = monotonic() - self.began
+        fraction = min(self.done / self.total, 1.0) if self.total else 1.0
+        parts = [self.label]
+        if self.on_terminal:
+            filled = int(BAR_WIDTH * fraction)
+            parts.append(f"[{'#' * filled}{'-' * (BAR_WIDTH - filled)}]")
+        parts.append(f"{int(100 * fraction)}% {self.done}/{self.total}")
+        rate = (self.done - self.start) / elapsed if elapsed > 0 else 0.0
+        if rate > 0:
+            parts.append(f"{rate:.3g}/s" if rate < 1000 else f"{rate:.0f}/s")
+        if self.done >= self.total or self.closed:
+            parts.append(f"in {duration(elapsed)}")
+        elif rate > 0:
+            parts.append(f"{duration((self.total - self.done) / rate)} left")
+        parts += [f"{name} {_number(value)}" for name, value in self.metrics.items()]
+        return "  ".join(parts)
+
+
+def duration(seconds):
+    """Seconds in words, in at most two units: '0.4 s', '12 s', '1 min 12 s', '2 h 5 min', '1 d 3 h'."""
+    if seconds < 9.95:
+        return f"{seconds:.1f} s"
+    seconds = round(seconds)  # first, so that 59.7 s does not become '60 s'
+    if seconds < 60:
+        return f"{seconds} s"
+    if seconds < 3600:
+        return f"{seconds // 60} min {seconds % 60} s"
+    minutes = round(seconds / 60)
+    if minutes < 24 * 60:
+        return f"{minutes // 60} h {minutes % 60} min"
+    hours = round(minutes / 60)
+    return f"{hours // 24} d {hours % 24} h"
+
+
+def run(main):
+    """Runs `main(argv)` as an absl program in which a mistake of the user is one message and exit code 1.
+
+    Only USER_ERRORS are taken for such: any other exception is ours, and keeps its traceback. Ctrl-C exits
+    with 130.
+    """
+
+    def guarded(argv):
+        try:
+            return main(argv)
+        except KeyboardInterrupt:
+            if TRACEBACK.value:
+                raise
+            print("\nInterrupted.", file=sys.stderr)
+            return 130
+        except USER_ERRORS as error:
+            if TRACEBACK.value:
+                raise
+            print(f"Error: {_message(error)}\n(--traceback shows where it arose.)", file=sys.stderr)
+            return 1
+
+    app.run(guarded)
+
+
+def _message(error):
+    """'No such file or directory: x.py' where Python says "[Errno 2] No such file or directory: 'x.py'"."""
+    if isinstance(error, OSError) and error.strerror and error.filename is not None:
+        return f"{error.strerror}: {error.filename}"
+    return str(error) or type(error).__name__
+
+
+def _number(value):
+    """Whole numbers and text as they are, four digits of anything else (Python, NumPy or a scalar tensor)."""
+    return str(value) if isinstance(value, Integral | str) else f"{float(value):.4g}"

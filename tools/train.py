@@ -1,0 +1,101 @@
+"""Trains a network on labels that nobody gave it, and writes everything a run leaves into one folder.
+
+    python -m tools.train --config=configs/digits.py --workdir=runs/digits
+    python -m tools.train --config=configs/digits.py --workdir=runs/short --set epochs=4 --set label.num_relabels=8
+
+The same command again resumes the run, or says that it is finished. The folder then holds:
+
+    config.json     the settings              labels.csv      the labels of every image, one column per head
+    metrics.jsonl   what happened, by step    backbone.keras  the trained network without its heads
+    results.json    what was measured         report.html     the same, with pictures
+    checkpoints/    to resume from            logs/           for tensorboard --logdir
+"""
+
+import tools.quiet  # noqa: F401  isort: skip  first: TensorFlow is loud
+
+import time
+import warnings
+
+import keras
+from absl import flags
+
+from selabel_tf import config as configs
+from selabel_tf.evaluation.report import format_table
+from selabel_tf.training import experiment
+from tools import console
+
+CONFIG = flags.DEFINE_string(
+    "config", None, "The experiment: a file of configs/, or the config.json of an earlier run.", required=True
+)
+WORKDIR = flags.DEFINE_string("workdir", None, "The run's folder, e.g. runs/digits. Made if missing.", required=True)
+SET = flags.DEFINE_multi_string(
+    "set", [], "Changes one setting of the config, section.field=value; may be given many times."
+)
+DEVICES = flags.DEFINE_string(
+    "devices", None, "Devices to train on, e.g. cpu or gpu:0,gpu:1. By default all GPUs, or the CPU if there is none."
+)
+
+
+class Narrator(keras.callbacks.Callback):
+    """Tells a person what a run does: a progress bar, and a line per label pass above it."""
+
+    def __init__(self):
+        super().__init__()
+        self.progress = None
+
+    def on_epoch_begin(self, epoch, logs=None):
+        self.before = epoch * self.params["steps"]
+        if self.progress is None:
+            total = self.params["epochs"] * self.params["steps"]
+            self.progress = console.Progress(total, "training", start=self.before)
+
+    def on_train_batch_end(self, batch, logs=None):
+        self.progress.update(self.before + batch + 1, loss=logs["loss"])
+
+    def on_train_end(self, logs=None):
+        if self.progress is not None:
+            self.progress.close()
+            self.progress = None
+
+    def say(self, text):
+        if self.progress is None:
+            print(text, flush=True)
+        else:
+            self.progress.line(text)
+
+    def label_pass(self, label_pass):
+        self.say(label_pass.summary())
+
+    def within_label_pass(self, number, what, done, total):
+        share = f" {100 * done // total}%" if total else f" pass {done}"
+        self.progress.update(self.progress.done, labels=f"{number + 1}: {what}{share}")
+
+    def warning(self, message, *_):
+        self.say(f"Warning: {message}")
+
+
+def main(_):
+    config = configs.override(configs.load(CONFIG.value), SET.value)
+    if experiment.is_finished(WORKDIR.value):
+        experiment.check_folder(config, WORKDIR.value)
+        print(f"This run is finished. Its results are in {WORKDIR.value}/report.html.")
+        return
+    start = time.monotonic()
+    narrator = Narrator()
+    watcher = experiment.Watcher(
+        say=narrator.say,
+        on_label_pass=narrator.label_pass,
+        on_progress=narrator.within_label_pass,
+        callbacks=(narrator,),
+    )
+    with warnings.catch_warnings():
+        warnings.showwarning = narrator.warning
+        result = experiment.run(config, WORKDIR.value, devices=DEVICES.value, watcher=watcher)
+    for table in result.tables:
+        print(f"\n{format_table(table)}")
+    print(f"\nFinished in {console.duration(time.monotonic() - start)}. Results: {WORKDIR.value}/report.html")
+    print(f"Next: open that page, or look at the curves with  tensorboard --logdir {WORKDIR.value}/logs")
+
+
+if __name__ == "__main__":
+    console.run(main)
