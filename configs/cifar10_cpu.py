@@ -17,9 +17,7 @@ def get_config():
     return Config(
         name="cifar10_cpu",
         data=Data(source="tfds", name="cifar10", examples_per_class=2000),
-        augment=Augment(
-            policy="cifar_cpu", size=32, mean=(0.4914, 0.4822, 0.4465), std=(0.2023, 0.1994, 0.2010)
-        ),
+        augment=Augment(policy="cifar_cpu", size=32, mean=(0.4914, 0.4822, 0.4465), std=(0.2023, 0.1994, 0.2010)),
         model=Model(backbone="resnet18_cifar", width=16, num_clusters=(128,) * 10),
         label=Label(lambda_=10.0, num_relabels=16, schedule="linear", heads="all", batch_norm="training"),
         optimizer=Optimizer(learning_rate=0.1, momentum=0.9, l2=5e-4, drop_epochs=(10, 14)),

@@ -19,9 +19,7 @@ def get_config():
     return Config(
         name="imagenet_alexnet",
         data=Data(source="tfds", name="imagenet2012"),
-        augment=Augment(
-            policy="crop_jitter", size=224, mean=(0.485, 0.456, 0.406), std=(0.229, 0.224, 0.225)
-        ),
+        augment=Augment(policy="crop_jitter", size=224, mean=(0.485, 0.456, 0.406), std=(0.229, 0.224, 0.225)),
         model=Model(backbone="alexnet", num_clusters=(3000,) * 10),
         label=Label(lambda_=25.0, num_relabels=80, schedule="quadratic", heads="all", batch_norm="training"),
         optimizer=Optimizer(learning_rate=0.05, momentum=0.9, l2=1e-5, drop_epochs=(150, 300, 350)),

@@ -22,9 +22,7 @@ def get_config():
             policy="crop_jitter_cifar", size=224, mean=(0.4914, 0.4822, 0.4465), std=(0.2023, 0.1994, 0.2010)
         ),
         model=Model(backbone="alexnet", num_clusters=(128,)),
-        label=Label(
-            lambda_=25.0, num_relabels=400, schedule="linear", heads="in_turn", batch_norm="training"
-        ),
+        label=Label(lambda_=25.0, num_relabels=400, schedule="linear", heads="in_turn", batch_norm="training"),
         optimizer=Optimizer(learning_rate=0.03, momentum=0.9, l2=5e-4, drop_epochs=(240, 320)),
         evaluation=Evaluation(knn_k=50, knn_sigma=0.1),
         epochs=400,

@@ -19,9 +19,7 @@ def atomic_file(path, mode="w"):
     lone surrogates; text mode writes their original bytes back instead of failing.
     """
     if mode not in ("w", "wb"):
-        raise ValueError(
-            f"mode={mode!r}: an atomic file is written as a whole. Use 'w' for text or 'wb' for bytes."
-        )
+        raise ValueError(f"mode={mode!r}: an atomic file is written as a whole. Use 'w' for text or 'wb' for bytes.")
     target = Path(path).resolve()  # a link keeps pointing at the file behind it, which is what gets replaced
     if not target.parent.is_dir():
         raise FileNotFoundError(

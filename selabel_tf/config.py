@@ -58,9 +58,7 @@ class Data(_Section):
         needed = {"digits": (), "tfds": ("name", "split"), "folder": ("path",)}[self.source]
         for name in needed:
             if not getattr(self, name):
-                raise ValueError(
-                    f"data.{name} is empty, but data.source={self.source!r} needs it. Set data.{name}."
-                )
+                raise ValueError(f"data.{name} is empty, but data.source={self.source!r} needs it. Set data.{name}.")
         owner = {"name": "tfds", "data_dir": "tfds", "test_split": "tfds", "path": "folder"}
         for name, source in owner.items():
             value = getattr(self, name)
@@ -215,9 +213,7 @@ def override(config: Config, assignments: Iterable[str]) -> Config:
         section, name, annotation = _find(config, path.strip())
         changes.setdefault(section, {})[name] = _parse(text.strip(), annotation, path.strip())
     top = changes.pop("", {})
-    sections = {
-        name: dataclasses.replace(getattr(config, name), **values) for name, values in changes.items()
-    }
+    sections = {name: dataclasses.replace(getattr(config, name), **values) for name, values in changes.items()}
     return dataclasses.replace(config, **sections, **top)
 
 

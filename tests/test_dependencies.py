@@ -10,9 +10,7 @@ from pathlib import Path
 import pytest
 
 ROOT = Path(__file__).resolve().parents[1]
-MODULES = sorted(
-    path for folder in ("selabel_tf", "tools", "configs") for path in (ROOT / folder).rglob("*.py")
-)
+MODULES = sorted(path for folder in ("selabel_tf", "tools", "configs") for path in (ROOT / folder).rglob("*.py"))
 
 ROOMS = {
     "data",
@@ -97,9 +95,7 @@ def forbidden(module, imported):
     """Those of the names `imported` that the room of `module` may not know."""
     own = room_of(module)
     rooms = {name: room_of(name) for name in imported}
-    return sorted(
-        name for name, room in rooms.items() if room is not None and room != own and room not in ALLOWED[own]
-    )
+    return sorted(name for name, room in rooms.items() if room is not None and room != own and room not in ALLOWED[own])
 
 
 def test_every_room_is_in_the_table():
@@ -215,9 +211,7 @@ def test_no_file_names_a_place_on_somebodys_machine():
     place = re.compile(r"(?<![\w.>])/(work|root|tmp|home)\b(?=/|\s|[\"'`])")
     assert place.search("see /" + "tmp/x") and place.search("in '/" + "work'")
     assert not place.search("https://example.com/work/x and ./tmp/x")
-    assert [
-        f"{path}: {place.search(text)[0]}" for path, text in own_text().items() if place.search(text)
-    ] == []
+    assert [f"{path}: {place.search(text)[0]}" for path, text in own_text().items() if place.search(text)] == []
 
 
 @pytest.mark.parametrize("path", MODULES, ids=module_name)

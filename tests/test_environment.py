@@ -151,9 +151,7 @@ def test_an_environment_whose_python_does_not_run_is_made_anew(machine):
     machine.run()
     (machine.root / ".venv/bin/python").write_text("broken")
     result = machine.run()
-    assert (
-        result.stdout == f"Making .venv anew: the present one has no Python that runs.\n{INSTALLING}{RAN}\n"
-    )
+    assert result.stdout == f"Making .venv anew: the present one has no Python that runs.\n{INSTALLING}{RAN}\n"
     assert machine.log()[0] == "venv 3.11"
 
 
@@ -164,9 +162,7 @@ def test_an_environment_that_was_only_half_made_is_made_anew(machine):
     python = machine.root / ".venv/bin/python"
     python.write_text(python.read_text().replace('"-m pip --version") ;;', '"-m pip --version") exit 1 ;;'))
     result = machine.run()
-    assert result.stdout.startswith(
-        "Making .venv anew: the present one is incomplete or was made in another folder.\n"
-    )
+    assert result.stdout.startswith("Making .venv anew: the present one is incomplete or was made in another folder.\n")
     assert machine.log()[0] == "venv 3.11"
 
 
@@ -175,9 +171,7 @@ def test_an_environment_that_moved_with_its_repository_is_made_anew(machine):
     machine.run()
     machine.root = machine.root.rename(machine.root.parent / "elsewhere")
     result = machine.run()
-    assert result.stdout.startswith(
-        "Making .venv anew: the present one is incomplete or was made in another folder.\n"
-    )
+    assert result.stdout.startswith("Making .venv anew: the present one is incomplete or was made in another folder.\n")
     assert machine.log()[0] == "venv 3.11"
 
 
@@ -238,9 +232,7 @@ def test_a_machine_with_the_wrong_python_gets_one_sentence(machine):
 
 
 def test_a_machine_without_python_gets_one_sentence(machine):
-    assert machine.fail().startswith(
-        "selabel_tf needs Python 3.11, 3.12 or 3.13 but found no Python: install one"
-    )
+    assert machine.fail().startswith("selabel_tf needs Python 3.11, 3.12 or 3.13 but found no Python: install one")
 
 
 def test_a_python_that_cannot_make_environments_gets_one_sentence(machine):
@@ -262,9 +254,7 @@ def test_an_unsuitable_python_that_was_asked_for_is_refused_and_the_environment_
 
 def test_something_asked_for_that_is_no_python_is_refused(machine):
     machine.make("python3.11", "3.11")
-    assert machine.fail(PYTHON="absent").startswith(
-        "PYTHON=absent does not run as Python: name Python 3.11, 3.12 or"
-    )
+    assert machine.fail(PYTHON="absent").startswith("PYTHON=absent does not run as Python: name Python 3.11, 3.12 or")
 
 
 def test_the_test_command_checks_style_and_passes_its_options_on_to_pytest(machine):

@@ -39,9 +39,7 @@ def test_a_terminal_shows_one_line_with_bar_rate_time_left_and_metrics(clock):
     progress = console.Progress(200, "Training", terminal)
     clock[0] = 10.0
     progress.update(50, loss=2.34567, heads=7)
-    assert terminal.screen() == [
-        "Training  [#####---------------]  25% 50/200  5/s  30 s left  loss 2.346  heads 7"
-    ]
+    assert terminal.screen() == ["Training  [#####---------------]  25% 50/200  5/s  30 s left  loss 2.346  heads 7"]
 
 
 def test_a_terminal_is_redrawn_ten_times_a_second_at_most(clock):
@@ -172,9 +170,7 @@ def test_durations_are_in_words_of_at_most_two_units(seconds, words):
 
 def run_tool(raising, *flags):
     """Runs a real absl program in a fresh process whose main ends with the statement `raising`."""
-    program = (
-        f"from tools import console\ndef main(argv):\n    print('begun')\n    {raising}\nconsole.run(main)"
-    )
+    program = f"from tools import console\ndef main(argv):\n    print('begun')\n    {raising}\nconsole.run(main)"
     return subprocess.run(
         [sys.executable, "-c", program, *flags], cwd=ROOT, capture_output=True, text=True, check=False
     )
@@ -246,9 +242,7 @@ def test_tensorflow_starts_and_computes_without_a_word_and_with_onednn_on():
 
 
 def test_settings_the_user_made_are_kept_and_log_level_0_shows_everything(tmp_path):
-    (tmp_path / "tensorflow.py").write_text(
-        "import os; os.write(2, b'I0000 00:00:17.8  482 port.cc:15] on\\n')"
-    )
+    (tmp_path / "tensorflow.py").write_text("import os; os.write(2, b'I0000 00:00:17.8  482 port.cc:15] on\\n')")
     program = "import tools.quiet, os; print(os.environ['TF_ENABLE_ONEDNN_OPTS'])"
     settings = {"TF_ENABLE_ONEDNN_OPTS": "0", "PYTHONPATH": str(tmp_path)}
     quiet = quiet_python(program, **settings)
@@ -261,9 +255,7 @@ def test_only_log_lines_of_cpp_are_held_back_not_what_python_or_a_fatal_error_sa
     from tools.quiet import without_chatter
 
     with pytest.raises(ImportError, match="propagates"), without_chatter():
-        os.write(
-            2, b"WARNING: All log messages before absl::InitializeLog() is called are written to STDERR\n"
-        )
+        os.write(2, b"WARNING: All log messages before absl::InitializeLog() is called are written to STDERR\n")
         os.write(2, b"I0000 00:00:1794835141.826058    4822 cudart_stub.cc:31] Could not find cuda drivers\n")
         os.write(2, b"E0000 00:00:1794835401.451852    5501 cuda_platform.cc:52] failed call to cuInit\n")
         os.write(2, b"2026-11-16 13:18:54.123456: I tensorflow/core/util/port.cc:153] oneDNN is on\n")

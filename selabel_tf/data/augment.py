@@ -176,8 +176,7 @@ class Augmentation:
             )
         if images.dtype not in (tf.uint8, tf.float32):
             raise ValueError(
-                f"Images must be uint8, or float32 in [0, 1], got {images.dtype.name}. "
-                "Cast them before augmentation."
+                f"Images must be uint8, or float32 in [0, 1], got {images.dtype.name}. Cast them before augmentation."
             )
         return images
 
@@ -241,8 +240,7 @@ def _per_channel(what, values, channels, default):
         values = np.array([default])
     if values.shape not in ((1,), (channels,)) or not np.isfinite(values).all():
         raise ValueError(
-            f"{what} must be 1 or {channels} finite numbers for images with {channels} channels, "
-            f"got {values.tolist()}."
+            f"{what} must be 1 or {channels} finite numbers for images with {channels} channels, got {values.tolist()}."
         )
     return tuple(np.broadcast_to(values, [channels]).tolist())
 

@@ -91,9 +91,7 @@ def jitter(images, factors, order):
         rows = [tf.where(rounds[:, position] == operation)[:, 0] for operation in range(4)]
         changed = [
             operation(tf.gather(images, row), tf.gather(factors[:, column], row))
-            for column, (operation, row) in enumerate(
-                zip((brightness, contrast, saturation, hue), rows, strict=True)
-            )
+            for column, (operation, row) in enumerate(zip((brightness, contrast, saturation, hue), rows, strict=True))
         ]
         rows = [tf.cast(row, tf.int32) for row in rows]
         images = tf.ensure_shape(tf.dynamic_stitch(rows, changed), images.shape)

@@ -19,8 +19,7 @@ def read_size(path) -> tuple[int, int]:
         height = width = 0
     if height < 1 or width < 1:
         raise ValueError(
-            f"{path} is not an image ({FORMATS}) or its header is damaged. "
-            "Remove it from the folder, or mend it."
+            f"{path} is not an image ({FORMATS}) or its header is damaged. Remove it from the folder, or mend it."
         )
     return height, width
 

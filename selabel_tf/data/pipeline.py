@@ -35,9 +35,7 @@ def factors(num_examples, num_factors, *, seed, stream, epoch) -> np.ndarray:
     """Uniform numbers in [0, 1), float32 [N, F]: row i belongs to image i."""
     count = num_examples * num_factors
     halves = _words((count + 1) // 2, seed, stream, epoch, FACTORS).astype("<u8", copy=False).view("<u4")
-    uniform = (halves[:count] >> 8).astype(np.float32) * np.float32(
-        2.0**-24
-    )  # 24 bits: all that float32 holds
+    uniform = (halves[:count] >> 8).astype(np.float32) * np.float32(2.0**-24)  # 24 bits: all that float32 holds
     return uniform.reshape(num_examples, num_factors)
 
 
@@ -50,9 +48,7 @@ def random_batches(reader, augmentation, batch_size, *, seed, stream, epoch: Cal
         table = factors(reader.num_examples, augmentation.num_factors, **key)
         return order(reader.num_examples, **key), table
 
-    return _batches(
-        reader, batch_size, plan, augmentation.num_factors, augmentation.crop, augmentation.finish
-    )
+    return _batches(reader, batch_size, plan, augmentation.num_factors, augmentation.crop, augmentation.finish)
 
 
 def plain_batches(reader, augmentation, batch_size):
@@ -113,9 +109,7 @@ def _batches(reader, batch_size, plan, num_factors, crop, finish) -> tf.data.Dat
 
 def _pack(images):
     """Images of differing sizes as one tensor: all values in a row, and (height, width) int64 [B, 2]."""
-    return np.concatenate([image.ravel() for image in images]), np.array(
-        [image.shape[:2] for image in images]
-    )
+    return np.concatenate([image.ravel() for image in images]), np.array([image.shape[:2] for image in images])
 
 
 def _crop_each(values, sizes, channels, table, crop):

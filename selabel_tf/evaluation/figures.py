@@ -101,9 +101,7 @@ def curves(records) -> bytes:
     for key in PANELS:
         points = [(record["step"], np.atleast_1d(record[key])) for record in records if key in record]
         if points:
-            series[key] = [
-                np.array(column, np.float64) for column in zip(*points, strict=True)
-            ]  # [T], [T, H]
+            series[key] = [np.array(column, np.float64) for column in zip(*points, strict=True)]  # [T], [T, H]
     if not series:
         raise ValueError(f"No record has any of {', '.join(PANELS)}: there is nothing to draw.")
 
@@ -195,7 +193,5 @@ def _figure(inches, layout=None):
 
 def _png_of_figure(figure):
     buffer = io.BytesIO()
-    figure.savefig(
-        buffer, format="png", metadata={"Software": None}
-    )  # no version inside: same picture, same bytes
+    figure.savefig(buffer, format="png", metadata={"Software": None})  # no version inside: same picture, same bytes
     return buffer.getvalue()

@@ -29,9 +29,7 @@ def knn_predict(bank, bank_classes, queries, *, k=50, sigma=0.1) -> np.ndarray:
             "Extract both with the same network."
         )
     bank_classes = _one_per_row("bank_classes", bank_classes, bank)
-    return _predict(
-        bank, bank_classes, queries, k, sigma, num_candidates=len(bank), own_rows=np.empty(0, np.int64)
-    )
+    return _predict(bank, bank_classes, queries, k, sigma, num_candidates=len(bank), own_rows=np.empty(0, np.int64))
 
 
 def knn_accuracy(bank, bank_classes, queries, query_classes, *, k=50, sigma=0.1) -> float:
@@ -45,9 +43,7 @@ def leave_one_out_accuracy(features, classes, *, k=50, sigma=0.1) -> float:
     features = _unit_rows("features", features)
     classes = _one_per_row("classes", classes, features)
     every_row = np.arange(len(features))
-    predicted = _predict(
-        features, classes, features, k, sigma, num_candidates=len(features) - 1, own_rows=every_row
-    )
+    predicted = _predict(features, classes, features, k, sigma, num_candidates=len(features) - 1, own_rows=every_row)
     return float(np.mean(predicted == classes))
 
 
@@ -55,9 +51,7 @@ def _predict(bank, bank_classes, queries, k, sigma, *, num_candidates, own_rows)
     """bank [N, D], queries [M, D]: unit rows; own_rows: [M], the bank row query i must not see, or empty."""
     k = operator.index(k)
     if not 1 <= k <= num_candidates:
-        raise ValueError(
-            f"k={k}, but each query has {num_candidates} candidates. Choose k from 1 to {num_candidates}."
-        )
+        raise ValueError(f"k={k}, but each query has {num_candidates} candidates. Choose k from 1 to {num_candidates}.")
     if not np.float32(sigma) > 0:
         raise ValueError(f"sigma={sigma} must be positive (the usual value is 0.1).")
 
@@ -68,9 +62,7 @@ def _predict(bank, bank_classes, queries, k, sigma, *, num_candidates, own_rows)
     for start in range(0, len(queries), block):
         own = own_rows[start : start + block]
         hidden = np.stack([np.arange(len(own)), own], axis=1)  # [block or 0, 2]: places in the similarities
-        predicted.append(
-            _vote(bank, codes, queries[start : start + block], hidden, k, sigma, len(names)).numpy()
-        )
+        predicted.append(_vote(bank, codes, queries[start : start + block], hidden, k, sigma, len(names)).numpy())
     return names[np.concatenate(predicted)]
 
 
@@ -93,9 +85,7 @@ def _vote(bank, codes, queries, hidden, k, sigma, num_classes):
     nearest, rows = tf.math.top_k(similarity, k)  # [B, k], descending; ties: the lower row first
     weights = tf.exp((nearest - nearest[:, :1]) / sigma)
     # One-hot and matmul rather than a scatter: a scatter adds in any order on GPUs.
-    votes = tf.linalg.matvec(
-        tf.one_hot(tf.gather(codes, rows), num_classes), weights, transpose_a=True
-    )  # [B, C]
+    votes = tf.linalg.matvec(tf.one_hot(tf.gather(codes, rows), num_classes), weights, transpose_a=True)  # [B, C]
     # tf.argmax does not promise which of several maxima it returns.
     is_best = votes == tf.reduce_max(votes, axis=1, keepdims=True)
     return tf.reduce_min(tf.where(is_best, tf.range(num_classes), num_classes), axis=1)

@@ -65,9 +65,7 @@ def write(path, labels, source_ids, fingerprint, num_clusters, config_hash):
     }
     for key, value in facts.items():
         if not re.fullmatch(FACTS[key], value) or not value.isprintable():
-            raise ValueError(
-                f"{key}={value!r} cannot be written, expected one line that matches {FACTS[key]}."
-            )
+            raise ValueError(f"{key}={value!r} cannot be written, expected one line that matches {FACTS[key]}.")
 
     chunks = (labels[start : start + CHUNK].tolist() for start in range(0, num_examples, CHUNK))
     rows = zip(source_ids, itertools.chain.from_iterable(chunks), strict=True)
@@ -86,9 +84,7 @@ def read(path, fingerprint=None) -> Labels:
     """Read a labels file, whole or not at all. With `fingerprint`, refuse the labels of another dataset."""
     path = Path(path)
     if not path.is_file():
-        raise FileNotFoundError(
-            f"There is no labels file {path}. Training writes labels.csv into its run folder."
-        )
+        raise FileNotFoundError(f"There is no labels file {path}. Training writes labels.csv into its run folder.")
     with open(path, encoding="utf-8", errors="surrogateescape", newline="") as file:
         facts = _read_facts(path, file)
         if fingerprint is not None and fingerprint != facts["fingerprint"]:
@@ -109,16 +105,12 @@ def _read_facts(path, file):
     if not first.startswith(MAGIC):
         raise ValueError(f"{path} is not a labels file: its first line does not begin with {MAGIC!r}.")
     if first != MAGIC + FORMAT:
-        raise ValueError(
-            f"{path} has format {first.removeprefix(MAGIC)}, this version reads format {FORMAT}."
-        )
+        raise ValueError(f"{path} has format {first.removeprefix(MAGIC)}, this version reads format {FORMAT}.")
     facts = {}
     for key, pattern in FACTS.items():
         match = re.fullmatch(f"# {key}: ({pattern})", file.readline().rstrip("\r\n"))
         if match is None:
-            raise ValueError(
-                f"{path} is damaged: it has no proper line '# {key}: ...'. Write the file again."
-            )
+            raise ValueError(f"{path} is damaged: it has no proper line '# {key}: ...'. Write the file again.")
         facts[key] = match[1]
     return facts
 
@@ -130,9 +122,7 @@ def _read_rows(path, file, num_heads, num_examples):
     try:
         reader = csv.reader(file, strict=True)  # strict: the end of the file inside a quoted id is an error
         if next(reader, None) != header:
-            raise ValueError(
-                f"{path} is damaged: the header row is not {','.join(header)}. Write the file again."
-            )
+            raise ValueError(f"{path} is damaged: the header row is not {','.join(header)}. Write the file again.")
         for expected, row in enumerate(reader):
             if len(row) != len(header):
                 raise ValueError(
@@ -149,9 +139,7 @@ def _read_rows(path, file, num_heads, num_examples):
                     f"{path} has a label that is no integer in the row of index {expected}: {row[2:]}."
                 ) from error
     except csv.Error as error:
-        raise ValueError(
-            f"{path} is damaged after index {len(ids) - 1}: {error}. Write the file again."
-        ) from error
+        raise ValueError(f"{path} is damaged after index {len(ids) - 1}: {error}. Write the file again.") from error
     if len(ids) != num_examples or not _ends_with_line_end(path):
         raise ValueError(
             f"{path} is cut off: it has {len(ids)} rows, the last perhaps in part, expected {num_examples}. "

@@ -12,9 +12,7 @@ import tensorflow as tf
 
 from selabel_tf.labelling.scores import first_bad_row, refuse_bad_rows
 
-WIDE_SCORES = (
-    4096.0  # float32 scores beyond this are coarser than 2e-4, and so would be the ratios within a row
-)
+WIDE_SCORES = 4096.0  # float32 scores beyond this are coarser than 2e-4, and so would be the ratios within a row
 
 
 @dataclass(frozen=True)
@@ -76,9 +74,7 @@ class Reader:
         totals, surveys = None, []
         for block in self._blocks:
             sums = block_sums(block, *arguments)
-            totals = (
-                sums if totals is None else [total + part for total, part in zip(totals, sums, strict=True)]
-            )
+            totals = sums if totals is None else [total + part for total, part in zip(totals, sums, strict=True)]
             if first:
                 surveys.append(_survey_block(block))
         if first:

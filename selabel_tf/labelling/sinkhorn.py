@@ -111,9 +111,7 @@ def solve(
     if np.array_equal(start, lambda_ * lifted):
         del fresh_starts[0]
     while best.error(weights) > tolerance and reader.num_passes < max_passes:
-        last = (
-            reader.num_passes == max_passes - 1
-        )  # spent at the lambda asked for, whatever the way in has reached
+        last = reader.num_passes == max_passes - 1  # spent at the lambda asked for, whatever the way in has reached
         if fresh_starts and is_far(reading):
             smoother = lambda_ if last else fresh_starts.pop(0)
             reading = read(smoother, smoother * lifted)

@@ -104,9 +104,7 @@ def _state(model):
     """[(name, variable), ...] of all that changes in training, in the order of the architecture."""
     optimizer = getattr(model, "optimizer", None)
     if optimizer is None:
-        raise ValueError(
-            f"{model.name} has no optimizer, which is part of a run's state. Compile the model first."
-        )
+        raise ValueError(f"{model.name} has no optimizer, which is part of a run's state. Compile the model first.")
     if not optimizer.built:
         with model.distribute_strategy.scope():
             optimizer.build(model.trainable_variables)

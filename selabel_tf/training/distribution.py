@@ -38,9 +38,7 @@ def check_batch(batch_size: int, replicas: int, num_examples: int) -> None:
         )
     last = num_examples % batch_size
     if 0 < last < replicas:  # BatchNorm over no image is NaN
-        fitting = next(
-            b for b in range(batch_size + replicas, 2**31, replicas) if not 0 < num_examples % b < replicas
-        )
+        fitting = next(b for b in range(batch_size + replicas, 2**31, replicas) if not 0 < num_examples % b < replicas)
         raise ValueError(
             f"With batch_size={batch_size} the last batch of {num_examples} examples has {last}, too few for "
             f"{replicas} replicas. Use another batch size, e.g. {fitting}."

@@ -89,6 +89,7 @@ def run(config, workdir, *, devices=None, watcher=None):
 
 def check_folder(config, workdir):
     """Refuses a folder that holds something else than the beginning of this very run."""
+    workdir = Path(workdir)
     record = workdir / "config.json"
     if record.is_file():
         before = configs.from_json(record.read_text())

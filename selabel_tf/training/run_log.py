@@ -29,9 +29,7 @@ class RunLog:
     def append(self, record: dict) -> None:
         """Writes one record, which must have an int "step". NaN and infinity, not in JSON, become null."""
         if type(record.get("step")) is not int:
-            raise ValueError(
-                f"A record needs an int 'step', but this one has {record.get('step')!r}: {record}."
-            )
+            raise ValueError(f"A record needs an int 'step', but this one has {record.get('step')!r}: {record}.")
         self._file.write(json.dumps(_plain(record), allow_nan=False) + "\n")
         self._file.flush()
         self.num_records += 1
@@ -55,9 +53,7 @@ class RunLog:
         """`image`: uint8 [1, h, w, c], c = 1 or 3."""
         image = np.asarray(image)
         if image.dtype != np.uint8 or image.ndim != 4 or image.shape[0] != 1 or image.shape[3] not in (1, 3):
-            raise ValueError(
-                f"{name}: expected uint8 [1, h, w, 1 or 3], but got {image.dtype} {image.shape}."
-            )
+            raise ValueError(f"{name}: expected uint8 [1, h, w, 1 or 3], but got {image.dtype} {image.shape}.")
         with self._events().as_default(step=step):
             tf.summary.image(name, image)
         self._writer.flush()
@@ -97,9 +93,7 @@ def _whole_lines(path):
     lines = path.read_bytes().decode("utf-8", errors="replace").split("\n")[:-1]
     for number, line in enumerate(lines, start=1):
         if not _is_record(line):
-            raise ValueError(
-                f"{path}, line {number} is not a record: {line[:80]!r}. Mend or remove that line."
-            )
+            raise ValueError(f"{path}, line {number} is not a record: {line[:80]!r}. Mend or remove that line.")
     return lines
 
 

@@ -69,7 +69,6 @@ class LabelPass:
         for head in self.heads:
             yield {"kind": "labels", "step": self.step, "label_pass": self.number, **asdict(head)}
 
-
     def scalars(self):
         """Means over the heads, for TensorBoard."""
         names = ["passes", "marginal_error", "changed", "nmi_previous", "objective_before", "objective_after"]
@@ -110,9 +109,7 @@ class SelfLabelCallback(keras.callbacks.Callback):
         **options,
     ):
         super().__init__()
-        schedules.steps(
-            schedule, num_relabels, max(num_relabels, 1)
-        )  # an unknown name is refused now, not in fit
+        schedules.steps(schedule, num_relabels, max(num_relabels, 1))  # an unknown name is refused now, not in fit
         schedules.heads_for_pass(heads, 0, 1)
         self.source = source
         self.num_relabels, self.schedule, self.heads = num_relabels, schedule, heads
@@ -172,9 +169,7 @@ class SelfLabelCallback(keras.callbacks.Callback):
                 self.on_progress(number, "images", done, total)
 
             def on_pass(head, record):
-                self.on_progress(
-                    number, f"head {head}, error {record.marginal_error:.0e}", record.number, None
-                )
+                self.on_progress(number, f"head {head}, error {record.marginal_error:.0e}", record.number, None)
 
         records = self.relabeller.run(number, chosen, on_image, on_pass)
         heads = tuple(statistics(record, self.model.num_clusters, self.source.classes) for record in records)

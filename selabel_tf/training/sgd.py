@@ -36,9 +36,7 @@ class CoupledSGD(keras.optimizers.SGD):
         gradient = ops.cast(gradient, variable.dtype)
         step = gradient + ops.cast(self.l2, variable.dtype) * variable
         if self.momentum:
-            velocity = self.momentums[
-                self._get_variable_index(variable)
-            ]  # the lookup of Keras's own optimizers
+            velocity = self.momentums[self._get_variable_index(variable)]  # the lookup of Keras's own optimizers
             step = ops.cast(self.momentum, variable.dtype) * ops.convert_to_tensor(velocity) + step
             self.assign(velocity, step)
         self.assign_sub(variable, ops.cast(learning_rate, variable.dtype) * step)

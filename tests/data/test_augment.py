@@ -51,9 +51,7 @@ def test_every_policy_spends_the_stated_number_of_random_numbers():
 def test_every_column_changes_the_picture_and_each_in_its_own_way(name):
     augmentation = augment.make(name, (13, 11, 3))
     columns = augmentation.policy.columns
-    middle = np.full(
-        [len(columns)], 0.57, np.float32
-    )  # every operation does something, so their order matters
+    middle = np.full([len(columns)], 0.57, np.float32)  # every operation does something, so their order matters
     rows = [middle]
     for i in range(len(columns)):
         rows.append(middle.copy())
@@ -124,9 +122,7 @@ def test_values_stay_between_zero_and_one_before_normalisation_and_in_shape_when
     np.testing.assert_allclose(pictures, augmentation(images, factors), atol=1e-5)
 
 
-@pytest.mark.parametrize(
-    ("name", "low"), [("crop_jitter", 0.08), ("crop_jitter_cifar", 0.2), ("cifar_cpu", 0.2)]
-)
+@pytest.mark.parametrize(("name", "low"), [("crop_jitter", 0.08), ("crop_jitter_cifar", 0.2), ("cifar_cpu", 0.2)])
 def test_recipes_crop_from_their_own_smallest_area(name, low):
     # On a ramp from left to right, the range of values in a crop is its width.
     ramp = np.tile(np.linspace(0, 1, 101, dtype=np.float32)[None, None, :, None], (1, 101, 1, 3))
@@ -218,9 +214,7 @@ def test_digits_are_brought_to_the_size_before_they_are_turned():
 def test_none_keeps_the_pixels_bit_for_bit_and_resizes_as_pil():
     images = smooth_images(3)
     nothing = np.zeros([3, 0], np.float32)
-    np.testing.assert_array_equal(
-        augment.make("none", (13, 11, 3))(images, nothing), images / np.float32(255)
-    )
+    np.testing.assert_array_equal(augment.make("none", (13, 11, 3))(images, nothing), images / np.float32(255))
     resized = augment.make("none", (13, 11, 3), size=7).plain(images).numpy() * 255
     for image, result in zip(images, resized, strict=True):
         expected = Image.fromarray(image).resize((7, 7), Image.Resampling.BILINEAR)
@@ -242,9 +236,7 @@ def test_plain_images_are_the_centre_for_crop_policies_and_the_whole_image_other
 def test_centre_crop_shows_the_same_in_training_and_evaluation():
     images = smooth_images(3, 29, 23)
     augmentation = augment.make("centre_crop", (29, 23, 3), size=16)
-    np.testing.assert_array_equal(
-        augmentation(images, np.zeros([3, 0], np.float32)), augmentation.plain(images)
-    )
+    np.testing.assert_array_equal(augmentation(images, np.zeros([3, 0], np.float32)), augmentation.plain(images))
 
 
 @pytest.mark.parametrize(

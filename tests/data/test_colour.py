@@ -20,9 +20,7 @@ def unit(images):
 
 
 def levels_apart(result, pil_images):
-    return np.abs(
-        np.asarray(result) * 255 - np.stack([np.asarray(image, np.float32) for image in pil_images])
-    )
+    return np.abs(np.asarray(result) * 255 - np.stack([np.asarray(image, np.float32) for image in pil_images]))
 
 
 @pytest.mark.parametrize(
@@ -36,8 +34,7 @@ def levels_apart(result, pil_images):
 def test_enhancing_agrees_with_pil_to_rounding_with_each_image_by_its_own_factor(operation, enhance):
     images = random_images(len(FACTORS))
     expected = [
-        enhance(Image.fromarray(image)).enhance(float(factor))
-        for image, factor in zip(images, FACTORS, strict=True)
+        enhance(Image.fromarray(image)).enhance(float(factor)) for image, factor in zip(images, FACTORS, strict=True)
     ]
     # PIL rounds the dull image to whole levels, which |1 - factor| <= 1.3 scales, and cuts the result to
     # whole levels.
@@ -113,9 +110,7 @@ def test_there_are_24_orders_and_they_give_different_pixels():
     factors = tf.repeat(tf.constant([[1.37, 0.63, 1.33, 0.21]]), 24, axis=0)
     jittered = colour.jitter(images, factors, tf.range(24)).numpy().reshape(24, -1)
     apart = np.abs(jittered[:, None] - jittered[None]).max(-1)
-    assert (
-        apart > 1e-4
-    ).sum() > 400  # of 552 ordered pairs; a few orders differ only by operations that commute
+    assert (apart > 1e-4).sum() > 400  # of 552 ordered pairs; a few orders differ only by operations that commute
 
 
 def test_linear_jitter_agrees_with_its_steps_done_one_after_another_in_float64():

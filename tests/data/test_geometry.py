@@ -51,9 +51,7 @@ def test_every_image_gets_its_own_box_and_its_own_flip_as_pil_would_do_it(size):
     images = random_images(11, 17, 13, 3)
     _, boxes = boxes_of(11, (17, 13))
     flips = np.arange(11) % 3 == 0
-    resampled = geometry.resample_each(
-        tf.constant(images), tf.constant(boxes), tf.constant(flips), size
-    ).numpy()
+    resampled = geometry.resample_each(tf.constant(images), tf.constant(boxes), tf.constant(flips), size).numpy()
     for image, box, flip, result in zip(images, boxes, flips, resampled, strict=True):
         expected = pil_resample(image, box, size)
         assert np.abs(result - (expected[:, ::-1] if flip else expected)).max() <= ONE_LEVEL
@@ -79,9 +77,7 @@ def test_the_whole_box_at_the_same_size_is_the_image_itself():
     images = random_images(3, 13, 11, 1)
     box = geometry.whole_box(tf.constant([13.0, 11.0]))
     np.testing.assert_allclose(geometry.resample(tf.constant(images), box, (13, 11)), images, atol=0.01)
-    each = geometry.resample_each(
-        tf.constant(images), tf.stack([box] * 3), tf.constant([False, True, False]), (13, 11)
-    )
+    each = geometry.resample_each(tf.constant(images), tf.stack([box] * 3), tf.constant([False, True, False]), (13, 11))
     np.testing.assert_allclose(each[0], images[0], atol=0.01)
     np.testing.assert_allclose(each[1], images[1][:, ::-1], atol=0.01)
 
@@ -111,9 +107,7 @@ def test_random_crops_cover_the_stated_range_of_area_and_aspect(area_range):
     # A share below 3/4 fits into a square at any allowed aspect: nothing is clamped and both laws are exact.
     free = low + (high - low) * area < 0.75
     np.testing.assert_allclose(share[free], (low + (high - low) * area)[free], rtol=1e-4)
-    np.testing.assert_allclose(
-        np.log(ratio[free]), (np.log(3 / 4) + 2 * np.log(4 / 3) * aspect)[free], atol=1e-4
-    )
+    np.testing.assert_allclose(np.log(ratio[free]), (np.log(3 / 4) + 2 * np.log(4 / 3) * aspect)[free], atol=1e-4)
 
 
 @pytest.mark.parametrize("image_size", [(32, 32), (37, 53), (29, 149), (149, 29)])
@@ -152,9 +146,7 @@ def test_a_warp_agrees_with_scipys_affine_transform():
     centre = np.array([8.0, 6.0])  # row, column
     for i in range(5):
         turn = np.array([[np.cos(angle[i]), np.sin(angle[i])], [-np.sin(angle[i]), np.cos(angle[i])]])
-        matrix = (
-            turn @ np.array([[1, 0], [shear[i], 1]]) / zoom[i]
-        )  # on (row, column): the x/y matrix reversed
+        matrix = turn @ np.array([[1, 0], [shear[i], 1]]) / zoom[i]  # on (row, column): the x/y matrix reversed
         offset = centre - matrix @ (centre + shift[i] * [17, 13])
         expected = ndimage.affine_transform(
             images[i, ..., 0].astype(np.float64), matrix, offset, order=1, mode="grid-constant"

@@ -10,9 +10,7 @@ HEIGHT, WIDTH = 11, 307  # the width needs more than one byte
 
 
 def picture(mode="RGB"):
-    return Image.fromarray(np.random.default_rng(3).integers(0, 256, (HEIGHT, WIDTH, 3), np.uint8)).convert(
-        mode
-    )
+    return Image.fromarray(np.random.default_rng(3).integers(0, 256, (HEIGHT, WIDTH, 3), np.uint8)).convert(mode)
 
 
 @pytest.mark.parametrize(

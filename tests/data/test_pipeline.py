@@ -18,9 +18,7 @@ FACTORS_OF_TWO = [[0.82544959, 0.8443948, 0.23609841], [0.72751367, 0.0336163, 0
 
 def by_index(batches):
     """{index: pixels} of one iteration, after checking that every index came once."""
-    pairs = [
-        (int(i), image) for images, index in batches for i, image in zip(index, images.numpy(), strict=True)
-    ]
+    pairs = [(int(i), image) for images, index in batches for i, image in zip(index, images.numpy(), strict=True)]
     assert sorted(i for i, _ in pairs) == list(range(len(pairs)))
     return dict(pairs)
 

@@ -114,9 +114,7 @@ def test_a_record_file_that_ends_too_soon_is_refused_by_name(records, tmp_path):
         index_records(path)
 
 
-@pytest.mark.parametrize(
-    "read", [lambda r: r.fetch(np.arange(N)), lambda r: r.in_memory()], ids=["fetch", "memory"]
-)
+@pytest.mark.parametrize("read", [lambda r: r.fetch(np.arange(N)), lambda r: r.in_memory()], ids=["fetch", "memory"])
 def test_a_damaged_image_is_named(read, files, records):
     content = png(PIXELS[4])
     with open(files.paths[4], "wb") as file:
@@ -136,14 +134,10 @@ def test_a_damaged_image_is_named(read, files, records):
         read(records)
 
 
-@pytest.mark.parametrize(
-    "read", [lambda r: r.fetch(np.arange(N)), lambda r: r.in_memory()], ids=["fetch", "memory"]
-)
+@pytest.mark.parametrize("read", [lambda r: r.fetch(np.arange(N)), lambda r: r.in_memory()], ids=["fetch", "memory"])
 def test_a_file_that_changed_its_size_since_it_was_opened_is_named(read, files):
     Image.fromarray(PIXELS[6].transpose(1, 0, 2)).save(files.paths[6])
-    with pytest.raises(
-        ValueError, match=r"6\.png decodes to shape \(7, 5, 3\), but \(5, 7, 3\) was announced"
-    ):
+    with pytest.raises(ValueError, match=r"6\.png decodes to shape \(7, 5, 3\), but \(5, 7, 3\) was announced"):
         read(files)
 
 
@@ -178,9 +172,7 @@ def test_every_format_and_grayscale_decode_to_three_channels_as_pil_sees_them(tm
     written.save(path, **({"lossless": True} if suffix == "webp" else {}))
     (image,) = FileReader([str(path)], np.array([1]), (H, W, 3)).fetch(np.array([0]))
     tolerance = 4 if suffix == "jpg" else 0  # decoders may round differently
-    np.testing.assert_allclose(
-        image.astype(int), np.asarray(Image.open(path).convert("RGB"), int), atol=tolerance
-    )
+    np.testing.assert_allclose(image.astype(int), np.asarray(Image.open(path).convert("RGB"), int), atol=tolerance)
 
 
 def animation(path):
@@ -195,7 +187,5 @@ def test_an_animated_gif_shows_its_first_frame(tmp_path):
 
 
 def test_an_animated_webp_which_tensorflow_does_not_read_in_three_channels_is_named(tmp_path):
-    with pytest.raises(
-        ValueError, match=r"a\.webp cannot be decoded .*: WebP Animation must be .* convert it"
-    ):
+    with pytest.raises(ValueError, match=r"a\.webp cannot be decoded .*: WebP Animation must be .* convert it"):
         animation(tmp_path / "a.webp").fetch(np.array([0]))

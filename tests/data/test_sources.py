@@ -47,9 +47,7 @@ def test_classes_are_optional_and_ids_may_be_given():
     assert source.ids[11] == "photo-11"
 
 
-@pytest.mark.parametrize(
-    "images", [FLOATS, FLOATS.astype(np.float32), PIXELS], ids=["float64", "float32", "uint8"]
-)
+@pytest.mark.parametrize("images", [FLOATS, FLOATS.astype(np.float32), PIXELS], ids=["float64", "float32", "uint8"])
 def test_float_and_uint8_images_give_the_same_batches(images):
     np.testing.assert_allclose(plain(data.from_arrays(images)), FLOATS, atol=1e-6)
 
@@ -258,9 +256,7 @@ def test_images_of_differing_sizes_need_a_size_before_they_can_share_a_batch(fla
         source.plain_batches,
         lambda size: source.view_batches(size, position=0),
     ):
-        with pytest.raises(
-            ValueError, match=r"differ in size .*augmented\(policy, size=224\).*image_size=224"
-        ):
+        with pytest.raises(ValueError, match=r"differ in size .*augmented\(policy, size=224\).*image_size=224"):
             make(2)
     with pytest.raises(ValueError, match="give size"):
         source.augmented("flip")
@@ -294,9 +290,7 @@ def test_folders_inside_class_folders_are_refused(tmp_path):
 
 def test_loose_images_beside_class_folders_are_refused(flat):
     save(flat / "cat" / "a.png", PIXELS[0])
-    with pytest.raises(
-        ValueError, match=r"both loose files \(0\.png, \.\.\.\) and sub-folders \(cat, \.\.\.\)"
-    ):
+    with pytest.raises(ValueError, match=r"both loose files \(0\.png, \.\.\.\) and sub-folders \(cat, \.\.\.\)"):
         data.from_folder(flat)
 
 

@@ -176,9 +176,7 @@ def test_images_of_differing_sizes_are_read_from_disk_and_need_a_size(tmp_path):
 )
 def test_a_set_without_one_ordinary_image_feature_is_refused(tmp_path, features, example):
     write(tmp_path, features, [example])
-    with pytest.raises(
-        ValueError, match=r"'animals' has no 8-bit image feature of 1 or 3 channels.*Its features"
-    ):
+    with pytest.raises(ValueError, match=r"'animals' has no 8-bit image feature of 1 or 3 channels.*Its features"):
         data.from_tfds("animals", data_dir=tmp_path)
 
 
@@ -195,7 +193,5 @@ def test_another_file_format_than_tfrecord_is_refused(tmp_path):
     write(tmp_path, FEATURES, examples(IMAGES[:3], LABELS[:3]))
     info = tmp_path / "animals" / "1.0.0" / "dataset_info.json"
     info.write_text(info.read_text().replace('"fileFormat": "tfrecord"', '"fileFormat": "array_record"'))
-    with pytest.raises(
-        ValueError, match=r"stored as array_record\. Prepare it again with file_format='tfrecord'"
-    ):
+    with pytest.raises(ValueError, match=r"stored as array_record\. Prepare it again with file_format='tfrecord'"):
         data.from_tfds("animals", data_dir=tmp_path)

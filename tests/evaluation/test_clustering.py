@@ -38,9 +38,7 @@ def test_ari_is_the_pair_count_corrected_for_chance():
 
     together, rows, columns = pairs(table), pairs(table.sum(axis=1)), pairs(table.sum(axis=0))
     chance = rows * columns / (N * (N - 1) / 2)
-    assert clustering.ari(labels, classes) == pytest.approx(
-        (together - chance) / ((rows + columns) / 2 - chance)
-    )
+    assert clustering.ari(labels, classes) == pytest.approx((together - chance) / ((rows + columns) / 2 - chance))
 
 
 def test_ami_takes_the_chance_level_of_nmi_away():
@@ -123,9 +121,7 @@ def test_kmeans_refuses_what_it_cannot_cluster():
         clustering.kmeans_labels(np.zeros((5, 2)), 2, num_starts=0)
 
 
-@pytest.mark.parametrize(
-    "measure", [clustering.nmi, clustering.ami, clustering.ari, clustering.share_changed]
-)
+@pytest.mark.parametrize("measure", [clustering.nmi, clustering.ami, clustering.ari, clustering.share_changed])
 def test_labellings_of_different_length_are_refused(measure):
     with pytest.raises(ValueError, match="Both must label the same examples"):
         measure([0, 1, 1], [0, 1])

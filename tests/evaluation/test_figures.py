@@ -100,9 +100,7 @@ def test_pictures_that_cannot_be_drawn_are_refused():
         figures.clusters(np.zeros((2, 5, 7, 2)), [0, 1], labels)
     with pytest.raises(ValueError, match=r"expected \[3, h, w, 1 or 3\]: one image for each row"):
         figures.clusters(np.zeros((2, 5, 7, 1)), [0, 1, 2], labels)
-    with pytest.raises(
-        ValueError, match=r"values from 0 to 255, expected 0 to 1. Give the images before norm"
-    ):
+    with pytest.raises(ValueError, match=r"values from 0 to 255, expected 0 to 1. Give the images before norm"):
         figures.clusters(np.array([0.0, 255.0]).reshape(2, 1, 1, 1), [0, 1], labels)
     with pytest.raises(ValueError, match="There are 2 classes and 3 labels"):
         figures.clusters(np.zeros((2, 5, 7, 1)), [0, 1], labels, classes=[0, 1])

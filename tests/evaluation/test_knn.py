@@ -48,9 +48,7 @@ def test_predictions_are_those_of_scikit_learn():
     bank, bank_classes, queries, _ = clouds(seed=1)
     oracle = KNeighborsClassifier(13, metric="cosine", weights=lambda distance: np.exp((1 - distance) / 0.1))
     expected = oracle.fit(bank, bank_classes).predict(queries)
-    np.testing.assert_array_equal(
-        float64_votes(bank, bank_classes, queries, 13, 0.1).argmax(axis=1), expected
-    )
+    np.testing.assert_array_equal(float64_votes(bank, bank_classes, queries, 13, 0.1).argmax(axis=1), expected)
     np.testing.assert_array_equal(knn.knn_predict(bank, bank_classes, queries, k=13, sigma=0.1), expected)
 
 
@@ -61,9 +59,7 @@ def test_the_paper_values_of_k_and_sigma_are_the_defaults():
     np.testing.assert_array_equal(predicted, knn.knn_predict(bank, bank_classes, queries, **explicit))
     accuracy = knn.knn_accuracy(bank, bank_classes, queries, query_classes)
     assert accuracy == knn.knn_accuracy(bank, bank_classes, queries, query_classes, **explicit)
-    assert knn.leave_one_out_accuracy(bank, bank_classes) == knn.leave_one_out_accuracy(
-        bank, bank_classes, **explicit
-    )
+    assert knn.leave_one_out_accuracy(bank, bank_classes) == knn.leave_one_out_accuracy(bank, bank_classes, **explicit)
 
 
 @pytest.mark.parametrize("k", [1, 11, N - 1])
@@ -108,9 +104,7 @@ def test_classes_may_be_any_values():
     names = np.array(["owl", "cat", "elk", "ant", "bee"])
     expected = float64_votes(bank, bank_classes, queries, 11, 0.1).argmax(axis=1)
     np.testing.assert_array_equal(knn.knn_predict(bank, names[bank_classes], queries, k=11), names[expected])
-    np.testing.assert_array_equal(
-        knn.knn_predict(bank, bank_classes * 1000 - 7, queries, k=11), expected * 1000 - 7
-    )
+    np.testing.assert_array_equal(knn.knn_predict(bank, bank_classes * 1000 - 7, queries, k=11), expected * 1000 - 7)
 
 
 def test_only_the_direction_of_features_counts_whatever_their_size():

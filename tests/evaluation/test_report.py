@@ -78,9 +78,7 @@ def test_the_page_holds_every_cell_fact_note_and_command(tmp_path):
         Table("First", ("labels", "NMI"), [("ours", 0.6789), ("pixels", None)], note="A note."),
         Table("Second", ("features", "kNN"), [("random", 0.31)]),
     ]
-    page = Page(
-        written(tmp_path, tables=tables, facts={"examples": 1797, "share": 0.25}, command="python -m x")
-    )
+    page = Page(written(tmp_path, tables=tables, facts={"examples": 1797, "share": 0.25}, command="python -m x"))
     assert page.texts["title"] == page.texts["h1"] == ["A run"]
     assert page.texts["h2"] == ["First", "Second", "The same again"]
     assert page.texts["th"] == ["labels", "NMI", "ours", "pixels", "features", "kNN", "random"]

@@ -112,9 +112,7 @@ def test_a_failed_write_leaves_the_old_file(path):
     ],
 )
 def test_labels_of_the_wrong_shape_or_type_are_not_written(tmp_path, labels, ids, num_clusters):
-    with pytest.raises(
-        ValueError, match=r"labels have shape .*a row for each id, a column for each of num_clusters"
-    ):
+    with pytest.raises(ValueError, match=r"labels have shape .*a row for each id, a column for each of num_clusters"):
         labels_file.write(tmp_path / "l.csv", labels, ids, FINGERPRINT, num_clusters, "c")
     assert os.listdir(tmp_path) == []
 
@@ -123,15 +121,11 @@ def test_labels_of_the_wrong_shape_or_type_are_not_written(tmp_path, labels, ids
 def test_labels_out_of_range_are_not_written(tmp_path, label):
     labels = some_labels()
     labels[13, 1] = label
-    with pytest.raises(
-        ValueError, match=f"label {label} of index 13, head 1 is out of range.*3 clusters: 0 to 2"
-    ):
+    with pytest.raises(ValueError, match=f"label {label} of index 13, head 1 is out of range.*3 clusters: 0 to 2"):
         labels_file.write(tmp_path / "l.csv", labels, IDS, FINGERPRINT, NUM_CLUSTERS, "c")
 
 
-@pytest.mark.parametrize(
-    ("fingerprint", "config_hash"), [("", "c"), ("a\nb", "c"), ("f", " c"), ("f", "c\x00")]
-)
+@pytest.mark.parametrize(("fingerprint", "config_hash"), [("", "c"), ("a\nb", "c"), ("f", " c"), ("f", "c\x00")])
 def test_facts_that_do_not_fit_a_line_are_not_written(tmp_path, fingerprint, config_hash):
     with pytest.raises(ValueError, match="cannot be written, expected one line"):
         labels_file.write(tmp_path / "l.csv", some_labels(), IDS, fingerprint, NUM_CLUSTERS, config_hash)
@@ -143,15 +137,11 @@ def test_a_missing_file_is_named(tmp_path):
 
 
 def test_labels_of_another_dataset_are_refused_with_both_fingerprints(path):
-    with pytest.raises(
-        ValueError, match=r"labels file of another dataset: .*0123456789ab, .*ffffffffffff\. Take the"
-    ):
+    with pytest.raises(ValueError, match=r"labels file of another dataset: .*0123456789ab, .*ffffffffffff\. Take the"):
         labels_file.read(path, fingerprint="f" * 64)
 
 
-@pytest.mark.parametrize(
-    "content", [b"", b"index,id,head0\n0,a,1\n", b"\x89PNG\r\n\x1a\n\x00\xff", b"x" * 100_003]
-)
+@pytest.mark.parametrize("content", [b"", b"index,id,head0\n0,a,1\n", b"\x89PNG\r\n\x1a\n\x00\xff", b"x" * 100_003])
 def test_what_is_no_labels_file_is_refused(tmp_path, content):
     (tmp_path / "l.csv").write_bytes(content)
     with pytest.raises(ValueError, match="is not a labels file: its first line does not begin with"):
@@ -212,9 +202,7 @@ def test_a_file_cut_inside_a_quoted_id_is_refused(tmp_path):
 def test_missing_doubled_and_swapped_rows_are_refused(path):
     good = path.read_text()
     edit(path, lambda lines: lines.__delitem__(6 + 5))
-    with pytest.raises(
-        ValueError, match="has index 6 where 5 was expected: rows are missing or not in index order"
-    ):
+    with pytest.raises(ValueError, match="has index 6 where 5 was expected: rows are missing or not in index order"):
         labels_file.read(path)
     path.write_text(good)
     edit(path, lambda lines: lines.insert(6 + 9, lines[6 + 5]))
@@ -246,7 +234,5 @@ def test_rows_of_the_wrong_width_are_refused(path):
 @pytest.mark.parametrize("label", [-1, 7])
 def test_labels_outside_their_head_are_refused(path, label):
     edit(path, lambda lines: lines.__setitem__(6 + 3, f"3,a,{label},0,0\n"))
-    with pytest.raises(
-        ValueError, match=f"label {label} of index 3, head 0 is out of range.*7 clusters: 0 to 6"
-    ):
+    with pytest.raises(ValueError, match=f"label {label} of index 3, head 0 is out of range.*7 clusters: 0 to 6"):
         labels_file.read(path)

@@ -153,9 +153,7 @@ def test_batch_norm_mode_decides_whose_statistics_are_used(mode, by_batch):
     mean, variance = (z.mean(0), z.var(0)) if by_batch else (0, 1)  # one batch holds all 211 images
     z = (z - mean) / np.sqrt(variance + 1e-3)
     log_p = scipy.special.log_softmax(z @ np.array(model.heads.kernel), axis=1)
-    np.testing.assert_allclose(
-        record.objective_before, -log_p[np.arange(N), record.labels_before].mean(), rtol=1e-4
-    )
+    np.testing.assert_allclose(record.objective_before, -log_p[np.arange(N), record.labels_before].mean(), rtol=1e-4)
     assert (np.array(trunk.layers[-1].moving_mean) != moving_before).any() == by_batch
 
 

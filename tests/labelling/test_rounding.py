@@ -77,16 +77,20 @@ def test_a_soft_plan_far_from_balanced_is_sharpened_first(monkeypatch):
     log_alpha = solve(log_p).log_alpha
     solved = []
     monkeypatch.setattr(rounding, "FEW", 5)
-    monkeypatch.setattr(
-        rounding.sinkhorn, "solve", lambda *a, **k: solved.append(k["lambda_"]) or solve(*a, **k)
-    )
+    monkeypatch.setattr(rounding.sinkhorn, "solve", lambda *a, **k: solved.append(k["lambda_"]) or solve(*a, **k))
     check(log_p, log_alpha=log_alpha)
     assert solved and solved[0] == 200.0
 
 
-def test_lists_of_two_candidates_are_made_longer_until_there_is_a_way(monkeypatch):
+def test_short_lists_of_candidates_are_renewed_until_nothing_is_better(monkeypatch):
     monkeypatch.setattr(rounding, "CANDIDATES", 2)
     check(network(101, 23, scale=6.0), log_alpha=np.zeros(23))
+
+
+def test_lists_that_leave_no_way_are_made_longer(monkeypatch):
+    monkeypatch.setattr(rounding, "CANDIDATES", 1)
+    log_p = np.where(np.arange(2) == np.arange(10)[:, None] % 2, 0.0, -3.0).astype(np.float32)
+    check(log_p, weights=np.array([0.2, 0.8]), log_alpha=np.zeros(2))
 
 
 @settings(derandomize=True, deadline=None, database=None, max_examples=40)

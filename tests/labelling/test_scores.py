@@ -64,9 +64,7 @@ def test_other_than_two_axes_are_refused(source):
         RowBlocks(source)
 
 
-@pytest.mark.parametrize(
-    "source", [np.zeros([0, 3]), np.zeros([3, 0]), [], [np.zeros([0, 3])], [np.zeros([3, 0])]]
-)
+@pytest.mark.parametrize("source", [np.zeros([0, 3]), np.zeros([3, 0]), [], [np.zeros([0, 3])], [np.zeros([3, 0])]])
 def test_empty_scores_are_refused(source):
     with pytest.raises(ValueError, match="nothing to label"):
         list(RowBlocks(source))

@@ -44,9 +44,7 @@ def method(request, monkeypatch):
 
 @pytest.mark.parametrize("lambda_, scale", [(1.0, 1.0), (10.0, 1.0), (25.0, 0.3), (25.0, 1.0)])
 @pytest.mark.parametrize("weighted", [False, True])
-def test_labels_scalings_and_cost_are_those_of_the_float64_two_update_iteration(
-    method, lambda_, scale, weighted
-):
+def test_labels_scalings_and_cost_are_those_of_the_float64_two_update_iteration(method, lambda_, scale, weighted):
     log_p = network(1009, 13, scale=scale)
     weights = np.arange(5.0, 18.0) if weighted else np.ones(13)
     weights /= weights.sum()
@@ -63,9 +61,7 @@ def test_labels_scalings_and_cost_are_those_of_the_float64_two_update_iteration(
 def test_the_default_tolerance_gives_the_float64_labels_of_a_confident_network():
     log_p = network(1009, 11, scale=3.0)
     result = solve(log_p)
-    labels = np.argmax(
-        25 * log_p.astype(np.float64) + two_updates(log_p, 25.0, np.full(11, 1 / 11), 1e-7), axis=1
-    )
+    labels = np.argmax(25 * log_p.astype(np.float64) + two_updates(log_p, 25.0, np.full(11, 1 / 11), 1e-7), axis=1)
     assert np.mean(hard_labels(log_p, result.log_alpha) == labels) >= 0.999
 
 

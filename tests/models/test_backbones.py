@@ -133,9 +133,7 @@ def test_resnet50v2_has_no_batch_norm_or_relu_after_the_stem_before_the_pool_or_
     assert inputs_of(model.get_layer("stage1_block1_conv1_bn")) == ["conv1_pool_stride"]
     assert inputs_of(model.get_layer("pool")) == ["stage4_block3_add"]
     for stage in range(1, 5):
-        assert inputs_of(model.get_layer(f"stage{stage}_block1_shortcut")) == [
-            f"stage{stage}_block1_conv1_relu"
-        ]
+        assert inputs_of(model.get_layer(f"stage{stage}_block1_shortcut")) == [f"stage{stage}_block1_conv1_relu"]
         shortcut = f"stage{stage}_block1_shortcut"
         assert inputs_of(model.get_layer(f"stage{stage}_block1_add")) == [
             shortcut,
@@ -157,9 +155,7 @@ def test_resnet_convolutions_have_no_bias(name):
 def test_batch_norm_starts_as_the_identity_with_the_recipes_constants(name):
     for layer in batch_norms(full_size(name)):
         assert (layer.momentum, layer.epsilon) == (0.9, 1e-5)
-        for weight, start in zip(
-            layer.get_weights(), (1, 0, 0, 1), strict=True
-        ):  # gamma, beta, mean, variance
+        for weight, start in zip(layer.get_weights(), (1, 0, 0, 1), strict=True):  # gamma, beta, mean, variance
             np.testing.assert_array_equal(weight, start)
 
 
@@ -262,9 +258,7 @@ def images(*shape):
 
 
 @pytest.mark.parametrize(("height", "width"), [(13, 11), (16, 14)])
-@pytest.mark.parametrize(
-    ("kernel", "strides", "padding"), [(3, 1, 1), (3, 2, 1), (7, 2, 3), (1, 2, 0), (5, 4, 1)]
-)
+@pytest.mark.parametrize(("kernel", "strides", "padding"), [(3, 1, 1), (3, 2, 1), (7, 2, 3), (1, 2, 0), (5, 4, 1)])
 def test_convolution_pads_evenly_at_every_stride(kernel, strides, padding, height, width):
     inputs = keras.Input((height, width, 3))
     model = keras.Model(
@@ -272,9 +266,7 @@ def test_convolution_pads_evenly_at_every_stride(kernel, strides, padding, heigh
     )
     model.get_layer("conv").bias.assign([0.5, -2.0])
     x = images(2, height, width, 3)
-    np.testing.assert_allclose(
-        model(x), NumpyNetwork(model).conv(x, "conv", strides, padding), rtol=1e-4, atol=1e-4
-    )
+    np.testing.assert_allclose(model(x), NumpyNetwork(model).conv(x, "conv", strides, padding), rtol=1e-4, atol=1e-4)
 
 
 def test_small_conv_computes_what_its_table_says():
@@ -372,9 +364,7 @@ def test_images_too_small_are_refused_with_the_smallest_side(name, shape):
         backbone(name, shape)
 
 
-@pytest.mark.parametrize(
-    "shape", [(32, 32), (None, 32, 3), (0, 32, 3), (32.0, 32, 3), (5, 32, 32, 3), 32, "32"]
-)
+@pytest.mark.parametrize("shape", [(32, 32), (None, 32, 3), (0, 32, 3), (32.0, 32, 3), (5, 32, 32, 3), 32, "32"])
 def test_an_image_shape_that_is_none_is_refused(shape):
     with pytest.raises(ValueError, match=r"is not \(height, width, channels\) in positive whole numbers"):
         backbone("small_conv", shape)
@@ -395,9 +385,7 @@ def test_an_unknown_backbone_is_answered_with_the_nearest_and_all_names():
 
 
 def test_an_unknown_option_is_answered_with_the_options_the_backbone_has():
-    with pytest.raises(
-        ValueError, match=r"has no option 'witdh'\. Did you mean 'width'\?.*: width, synchronized\."
-    ):
+    with pytest.raises(ValueError, match=r"has no option 'witdh'\. Did you mean 'width'\?.*: width, synchronized\."):
         backbone("resnet18_cifar", (32, 32, 3), witdh=16)
     with pytest.raises(ValueError, match=r"'resnet18' has no option 'dropout'\. Its options: synchronized\."):
         backbone("resnet18", (32, 32, 3), dropout=0.5)
@@ -522,9 +510,7 @@ def test_what_the_fused_operation_does_not_cover_runs_the_stock_code(shape, opti
 def test_a_mask_runs_the_stock_code():
     x, mask = images(7, 5, 3, 11), np.random.default_rng(3).random((7, 5, 3)) < 0.5
     ours, stock = FusedBatchNormalization(), keras.layers.BatchNormalization()
-    np.testing.assert_allclose(
-        ours(x, training=True, mask=mask), stock(x, training=True, mask=mask), atol=1e-5
-    )
+    np.testing.assert_allclose(ours(x, training=True, mask=mask), stock(x, training=True, mask=mask), atol=1e-5)
     np.testing.assert_allclose(ours.moving_mean, stock.moving_mean, atol=1e-6)
 
 
@@ -557,9 +543,7 @@ def test_synchronized_replicas_see_the_moments_of_the_whole_batch(two_replicas):
     def run(values):
         return two_replicas.run(lambda part: layer(part, training=True), args=(values,))
 
-    outputs = np.concatenate(
-        [part.numpy() for part in two_replicas.experimental_local_results(run(per_replica))]
-    )
+    outputs = np.concatenate([part.numpy() for part in two_replicas.experimental_local_results(run(per_replica))])
     expected = (x - x.mean(axis=(0, 1, 2))) / np.sqrt(x.var(axis=(0, 1, 2)) + 1e-5)
     np.testing.assert_allclose(outputs, expected, rtol=1e-3, atol=1e-4)
     np.testing.assert_allclose(layer.moving_mean.numpy(), 0.1 * x.mean(axis=(0, 1, 2)), rtol=1e-4)

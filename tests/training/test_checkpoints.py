@@ -23,9 +23,7 @@ class WithLabels(keras.Model):
         hidden = keras.layers.BatchNormalization()(hidden)
         hidden = keras.layers.Dropout(0.5)(hidden)
         self.net = keras.Model(inputs, keras.layers.Dense(3)(hidden))
-        self.labels = self.add_weight(
-            shape=(23, 2), dtype="int64", initializer="zeros", trainable=False, name="labels"
-        )
+        self.labels = self.add_weight(shape=(23, 2), dtype="int64", initializer="zeros", trainable=False, name="labels")
         self.built = True
 
     def call(self, x, training=False):
@@ -72,9 +70,7 @@ def test_training_after_a_restore_equals_training_without_a_stop(tmp_path):
 
 def test_the_seed_state_of_dropout_is_part_of_the_state(tmp_path):
     checkpoint = checkpoints.save(tmp_path, make(), {"epoch": 1})
-    assert [v["name"] for v in checkpoint.variables if "seed" in v["name"]] == [
-        "seed_generator/seed_generator_state"
-    ]
+    assert [v["name"] for v in checkpoint.variables if "seed" in v["name"]] == ["seed_generator/seed_generator_state"]
 
 
 def test_a_model_that_has_already_trained_is_restored_too(tmp_path):
@@ -115,9 +111,7 @@ def test_the_state_of_a_loss_scale_is_kept(tmp_path):
     train(model, 2)
     checkpoints.save(tmp_path, model, {"epoch": 2})
     checkpoints.restore(checkpoints.latest(tmp_path), resumed)
-    assert (
-        float(resumed.optimizer.dynamic_scale.numpy()) == float(model.optimizer.dynamic_scale.numpy()) > 2**15
-    )
+    assert float(resumed.optimizer.dynamic_scale.numpy()) == float(model.optimizer.dynamic_scale.numpy()) > 2**15
     assert_same(state(resumed), state(model))
 
 
@@ -125,9 +119,7 @@ def test_the_state_of_a_loss_scale_is_kept(tmp_path):
 def test_every_dtype_comes_back_bit_by_bit(tmp_path, dtype):
     def typed():
         model = make()
-        model.extra = model.add_weight(
-            shape=(3,), dtype=dtype, initializer="zeros", trainable=False, name="extra"
-        )
+        model.extra = model.add_weight(shape=(3,), dtype=dtype, initializer="zeros", trainable=False, name="extra")
         return model
 
     model, resumed = typed(), typed()

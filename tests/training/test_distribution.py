@@ -111,9 +111,7 @@ def test_the_same_seed_gives_the_same_weights(monkeypatch):
 
 
 def test_a_batch_that_does_not_divide_over_the_replicas_is_refused_with_one_that_does():
-    with pytest.raises(
-        ValueError, match=r"^batch_size=127 does not divide over 2 replicas\. Use a multiple of 2"
-    ):
+    with pytest.raises(ValueError, match=r"^batch_size=127 does not divide over 2 replicas\. Use a multiple of 2"):
         distribution.check_batch(127, 2, 1000)
     with pytest.raises(ValueError, match=r"e\.g\. 15\.$"):
         distribution.check_batch(13, 5, 1000)

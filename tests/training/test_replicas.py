@@ -27,9 +27,7 @@ def train(strategy):
         model.compile(CoupledSGD(0.01, momentum=0.9, l2=5e-4))
     passes = []
     callback = SelfLabelCallback(source, 3, schedule="linear", tolerance=1e-6, on_label_pass=passes.append)
-    history = model.fit(
-        source.train_batches(20), epochs=EPOCHS, shuffle=False, verbose=0, callbacks=[callback]
-    )
+    history = model.fit(source.train_batches(20), epochs=EPOCHS, shuffle=False, verbose=0, callbacks=[callback])
     weights = {w.path: w.numpy() for w in trunk.weights + model.heads.weights}
     return {
         "weights": list(weights.values()),

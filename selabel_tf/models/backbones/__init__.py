@@ -38,8 +38,7 @@ def backbone(name: str, image_shape, **options) -> keras.Model:
     """
     if name not in BACKBONES:
         raise ValueError(
-            f"Unknown backbone {name!r}.{_did_you_mean(name, BACKBONES)} "
-            f"Available: {', '.join(sorted(BACKBONES))}."
+            f"Unknown backbone {name!r}.{_did_you_mean(name, BACKBONES)} Available: {', '.join(sorted(BACKBONES))}."
         )
     known = list(inspect.signature(BACKBONES[name]).parameters)[1:]  # the first is image_shape
     for option in options:

@@ -18,9 +18,7 @@ def small_conv(image_shape, *, synchronized: bool = False) -> keras.Model:
     images = x = image_input(image_shape)
     for number, (filters, strides) in enumerate([(32, 1), (64, 2), (64, 1), (64, 2), (32, 1)], start=1):
         name = f"conv{number}"
-        x = normalized_convolution(
-            x, filters, 3, strides=strides, padding=1, name=name, synchronized=synchronized
-        )
+        x = normalized_convolution(x, filters, 3, strides=strides, padding=1, name=name, synchronized=synchronized)
         x = relu(x, name=f"{name}_relu")
     x = keras.layers.Flatten(name="flatten")(x)
     return keras.Model(images, x, name="small_conv")

@@ -1,0 +1,90 @@
+"""The real program, in processes of its own."""
+
+import os
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from selabel_tf.export import labels as label_files
+
+ROOT = Path(__file__).resolve().parents[1]
+SMALL = (
+    "data.examples_per_class=6",
+    "model.num_clusters=5,7",
+    "label.num_relabels=3",
+    "evaluation.knn_k=5",
+    "epochs=2",
+    "batch_size=23",
+)
+
+
+def train(*arguments, check=True):
+    """(exit code, standard output, standard error) of tools.train."""
+    command = [sys.executable, "-m", "tools.train", *arguments]
+    environment = {k: v for k, v in os.environ.items() if not k.startswith(("TF_", "PYTEST"))}
+    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, env=environment, timeout=600)
+    if check:
+        assert done.returncode == 0, done.stderr
+    return done.returncode, done.stdout, done.stderr
+
+
+def small(folder, *more):
+    flags = [f"--set={assignment}" for assignment in (*SMALL, *more)]
+    return ["--config=configs/digits.py", f"--workdir={folder}", *flags]
+
+
+@pytest.fixture(scope="module")
+def finished(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("runs") / "small"
+    return folder, *train(*small(folder))
+
+
+def test_a_run_ends_with_tables_and_says_where_the_results_are(finished):
+    folder, _, output, errors = finished
+    lines = output.strip().splitlines()
+    assert len([line for line in lines if line.startswith("labels ")]) == 3
+    assert "Clusters against the true classes" in lines
+    assert "Weighted nearest neighbours" in lines
+    assert f"{folder}/report.html" in lines[-2]
+    assert "tensorboard --logdir" in lines[-1]
+    assert errors == ""  # none of TensorFlow's chatter
+
+
+def test_off_a_terminal_progress_is_plain_lines(finished):
+    output = finished[2]
+    assert "\r" not in output
+    assert "\x1b" not in output
+    assert re.search(r"^training +100% 6/6", output, re.MULTILINE)
+
+
+def test_the_same_command_again_says_that_the_run_is_finished(finished):
+    _, output, _ = train(*small(finished[0]))
+    assert output == f"This run is finished. Its results are in {finished[0]}/report.html.\n"
+
+
+def test_the_same_command_gives_the_same_bits(finished, tmp_path):
+    train(*small(tmp_path / "again"))
+    ours, theirs = (label_files.read(folder / "labels.csv") for folder in (finished[0], tmp_path / "again"))
+    assert (ours.labels == theirs.labels).all()
+    metrics = [
+        re.sub(r'"images_per_second": [^,}]+', "", (folder / "metrics.jsonl").read_text())
+        for folder in (finished[0], tmp_path / "again")
+    ]
+    assert metrics[0] == metrics[1]
+
+
+def test_a_mistake_is_one_message_without_a_traceback(tmp_path):
+    code, _, errors = train(*small(tmp_path / "run", "model.backbon=resnet18"), check=False)
+    assert code == 1
+    assert "Did you mean 'model.backbone'?" in errors
+    assert "Traceback" not in errors
+    assert not (tmp_path / "run").exists()
+
+
+def test_help_explains_every_flag_and_the_folder():
+    _, output, _ = train("--help", check=False)
+    for word in ("--config", "--workdir", "--set", "--devices", "report.html", "resumes"):
+        assert word in output

@@ -1,0 +1,37 @@
+import numpy as np
+import pytest
+
+from selabel_tf.config import Data, Optimizer
+from selabel_tf.training import assembly
+
+
+def test_the_same_config_makes_the_same_weights(small_config):
+    config = small_config()
+    source = assembly.make_source(config)
+    one, two = (assembly.make_model(config, source) for _ in range(2))
+    for ours, theirs in zip(one.weights, two.weights, strict=True):
+        np.testing.assert_array_equal(ours, theirs)
+    other = assembly.make_model(small_config(seed=1), source)
+    assert (np.array(other.heads.kernel) != np.array(one.heads.kernel)).any()
+    assert (other.labels != one.labels).any()
+
+
+def test_the_optimizer_is_the_recipes(small_config):
+    config = small_config(optimizer=Optimizer(learning_rate=0.07, momentum=0.8, l2=3e-4))
+    optimizer = assembly.make_model(config, assembly.make_source(config)).optimizer
+    assert (float(optimizer.learning_rate), optimizer.momentum, optimizer.l2) == pytest.approx((0.07, 0.8, 3e-4))
+
+
+def test_the_learning_rate_drops_at_the_start_of_its_epochs():
+    at_epoch = assembly.learning_rate(Optimizer(learning_rate=0.8, drop_epochs=(2, 5), drop_factor=0.5))
+    assert [at_epoch(epoch) for epoch in range(7)] == pytest.approx([0.8, 0.8, 0.4, 0.4, 0.4, 0.2, 0.2])
+
+
+@pytest.mark.parametrize(("batch", "steps"), [(20, 3), (23, 3), (60, 1), (61, 1), (59, 2)])
+def test_the_short_last_batch_is_a_step(batch, steps, small_config):
+    config = small_config(batch_size=batch)
+    assert assembly.steps_per_epoch(config, assembly.make_source(config)) == steps
+
+
+def test_all_examples_are_taken_unless_told(small_config):
+    assert assembly.make_source(small_config(data=Data(source="digits"))).num_examples == 1797

@@ -1,0 +1,244 @@
+"""Whole runs, small: 60 digits, two heads, two epochs."""
+
+import json
+
+import keras
+import numpy as np
+import pytest
+
+from selabel_tf import config as configs
+from selabel_tf.config import Augment, Data, Evaluation, Label, Model
+from selabel_tf.export import labels as label_files
+from selabel_tf.training import assembly, distribution, experiment
+from selabel_tf.training.run_log import read_records
+
+
+@pytest.fixture(autouse=True)
+def seeds_only(monkeypatch):
+    """Op determinism cannot be switched off again in a process: test_tools_train.py tries the real thing."""
+    monkeypatch.setattr(distribution, "make_deterministic_on_cpu", keras.utils.set_random_seed)
+
+
+@pytest.fixture(scope="module")
+def finished(tmp_path_factory, small_config):
+    """(folder, config, result, what was said, label passes) of a run that came to its end."""
+    folder = tmp_path_factory.mktemp("runs") / "small"
+    said, passes, progress = [], [], []
+    watcher = experiment.Watcher(said.append, passes.append, lambda *args: progress.append(args))
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(distribution, "make_deterministic_on_cpu", keras.utils.set_random_seed)
+        result = experiment.run(small_config(), folder, watcher=watcher)
+    return folder, small_config(), result, said, passes, progress
+
+
+def test_the_folder_holds_all_that_a_run_leaves(finished):
+    folder = finished[0]
+    names = {path.name for path in folder.iterdir()}
+    assert names == {
+        "config.json",
+        "labels.csv",
+        "metrics.jsonl",
+        "checkpoints",
+        "backbone.keras",
+        "logs",
+        "report.html",
+        "results.json",
+    }
+    assert experiment.is_finished(folder)
+    assert configs.from_json((folder / "config.json").read_text()) == finished[1]
+
+
+def test_the_log_tells_every_epoch_and_every_head_of_every_pass(finished):
+    records = read_records(finished[0] / "metrics.jsonl")
+    epochs = [r for r in records if r["kind"] == "epoch"]
+    labels = [r for r in records if r["kind"] == "labels"]
+    assert [r["step"] for r in epochs] == [3, 6, 9]
+    assert [r["learning_rate"] for r in epochs] == pytest.approx([0.05, 0.05, 0.005])
+    assert all(r["images_per_second"] > 0 for r in epochs)
+    assert [(r["step"], r["head"]) for r in labels] == [(0, 0), (0, 1), (3, 0), (3, 1), (6, 0), (6, 1)]
+    assert [p.step for p in finished[4]] == [0, 3, 6]
+
+
+def test_tensorboard_has_curves_and_filters(finished):
+    from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
+
+    events = EventAccumulator(str(finished[0] / "logs"))
+    events.Reload()
+    tags = events.Tags()
+    wanted = {"training/loss", "training/learning_rate", "training/images_per_second", "labels/nmi"}
+    assert wanted <= set(tags["tensors"])
+    assert "first_layer" in tags["tensors"]
+
+
+def test_the_labels_file_is_of_this_dataset_and_this_run(finished):
+    folder, config, *_ = finished
+    source = assembly.make_source(config)
+    labels = label_files.read(folder / "labels.csv", source.fingerprint)
+    assert labels.labels.shape == (60, 2)
+    assert labels.config_hash == configs.config_hash(config)
+    last = [r for r in read_records(folder / "metrics.jsonl") if r["kind"] == "labels"][-2:]
+    for record in last:  # the sizes logged at the last pass are those of the file
+        sizes = np.bincount(labels.labels[:, record["head"]], minlength=(5, 7)[record["head"]])
+        assert (sizes.min(), sizes.max()) == (record["smallest"], record["largest"])
+
+
+def test_the_backbone_loads_alone_and_gives_the_measured_features(finished):
+    folder, config, result, *_ = finished
+    backbone = keras.models.load_model(folder / "backbone.keras")
+    source = assembly.make_source(config)
+    (images, _), *_ = source.plain_batches(60).as_numpy_iterator()
+    features = np.asarray(backbone(images))
+    norms = np.linalg.norm(features, axis=1, keepdims=True)
+    similar = (features / norms) @ (features / norms).T
+    np.fill_diagonal(similar, -np.inf)
+    nearest = np.argsort(-similar, axis=1)[:, :5]
+    weights = np.exp(np.take_along_axis(similar, nearest, 1) / 0.1)
+    votes = np.zeros((60, 10))
+    for column in range(5):
+        votes[np.arange(60), source.classes[nearest[:, column]]] += weights[:, column]
+    accuracy = (votes.argmax(1) == source.classes).mean()
+    measured = {row["what"]: row["accuracy"] for row in result.numbers["knn"]}
+    assert measured["learned features"] == pytest.approx(accuracy, abs=1.5 / 60)
+
+
+def test_the_tables_compare_with_what_needs_no_training(finished):
+    folder, _, result, *_ = finished
+    clusters, neighbours = result.tables
+    assert [row[:2] for row in clusters.rows] == [
+        ("self-labels, mean of 2 heads", 7),
+        ("K-means on raw pixels", 7),
+        ("K-means on raw pixels", 10),
+        ("K-means on learned features", 7),
+        ("K-means on learned features", 10),
+    ]
+    assert [row[0] for row in neighbours.rows] == ["raw pixels", "random weights", "learned features"]
+    results = json.loads((folder / "results.json").read_text())
+    assert results["numbers"] == result.numbers
+    page = (folder / "report.html").read_text()
+    assert page.count("data:image/png") == 2
+    assert "K-means on learned features" in page
+
+
+def test_progress_is_told(finished):
+    _, _, _, said, _, progress = finished
+    assert said[0].startswith("60 images 16x16x1 from digits")
+    assert progress[0] == (0, "images", 60, 60)
+
+
+class Kill(keras.callbacks.Callback):
+    """Ends a run as Ctrl-C would, in the middle of the third epoch."""
+
+    def on_epoch_begin(self, epoch, logs=None):
+        self.epoch = epoch
+
+    def on_train_batch_end(self, batch, logs=None):
+        if self.epoch == 2 and batch == 1:
+            raise KeyboardInterrupt
+
+
+def test_a_run_cut_short_resumes_to_the_same_end(finished, tmp_path, small_config):
+    config, folder = small_config(), tmp_path / "cut"
+    with pytest.raises(KeyboardInterrupt):
+        experiment.run(config, folder, watcher=experiment.Watcher(callbacks=(Kill(),)))
+    assert not experiment.is_finished(folder)
+    said = []
+    result = experiment.run(config, folder, watcher=experiment.Watcher(say=said.append))
+    assert "Resuming after epoch 2" in said
+    whole, resumed = (read_records(f / "metrics.jsonl") for f in (finished[0], folder))
+    assert [(r["kind"], r["step"]) for r in whole] == [(r["kind"], r["step"]) for r in resumed]
+    for ours, theirs in zip(whole, resumed, strict=True):
+        if ours["kind"] == "epoch":
+            assert ours["loss"] == pytest.approx(theirs["loss"], rel=1e-5)
+        else:
+            assert ours["objective_after"] == pytest.approx(theirs["objective_after"], rel=1e-4)
+    ours, theirs = (label_files.read(f / "labels.csv").labels for f in (finished[0], folder))
+    assert (ours == theirs).mean() > 0.98
+    assert result.numbers["knn"][2]["accuracy"] == pytest.approx(finished[2].numbers["knn"][2]["accuracy"], abs=2 / 60)
+
+
+def test_other_settings_in_the_same_folder_are_refused(finished, small_config):
+    with pytest.raises(ValueError, match=r"other settings:\n  seed: 0 -> 1\n.*--workdir of its own"):
+        experiment.run(small_config(seed=1), finished[0])
+
+
+def test_a_folder_with_something_else_in_it_is_refused(tmp_path, small_config):
+    (tmp_path / "thesis.tex").write_text("precious")
+    with pytest.raises(ValueError, match="is not empty and holds no run"):
+        experiment.run(small_config(), tmp_path)
+    assert [p.name for p in tmp_path.iterdir()] == ["thesis.tex"]
+
+
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        ({"model": Model(backbone="resnet19")}, "Unknown backbone 'resnet19'"),
+        ({"augment": Augment(policy="digit")}, "digits"),
+        ({"augment": Augment(policy="crop_jitter")}, "channel"),
+        ({"model": Model(num_clusters=(61,))}, "num_examples=60 is fewer than the 61 clusters"),
+        ({"label": Label(num_relabels=10)}, "10 label passes do not fit into 9 training steps"),
+        ({"model": Model(width=8)}, "width"),
+        ({"data": Data(source="tfds", name="cifar10", data_dir="nowhere")}, "cifar10"),
+    ],
+)
+def test_what_cannot_work_is_refused_before_the_folder_is_made(tmp_path, changes, message, small_config):
+    with pytest.raises((ValueError, FileNotFoundError), match=message):
+        experiment.run(small_config(**changes), tmp_path / "run")
+    assert not (tmp_path / "run").exists()
+
+
+def test_a_batch_that_does_not_divide_over_replicas_is_refused(tmp_path, monkeypatch, two_replicas, small_config):
+    monkeypatch.setattr(distribution, "strategy", lambda devices: two_replicas)
+    with pytest.raises(ValueError, match=r"batch_size=23 does not divide over 2 replicas.*e\.g\. 24"):
+        experiment.run(small_config(), tmp_path / "run")
+    assert not (tmp_path / "run").exists()
+
+
+def test_a_run_on_two_replicas_comes_to_its_end(tmp_path, monkeypatch, two_replicas, small_config):
+    monkeypatch.setattr(distribution, "strategy", lambda devices: two_replicas)
+    config = small_config(batch_size=16, epochs=1, label=Label(num_relabels=1))
+    result = experiment.run(config, tmp_path / "run")
+    assert result.numbers["knn"][2]["accuracy"] > 0.3
+
+
+def test_a_loss_that_is_no_number_ends_the_run_and_keeps_the_checkpoints(tmp_path, small_config):
+    class Poison(keras.callbacks.Callback):
+        def on_epoch_begin(self, epoch, logs=None):
+            if epoch == 1:
+                self.model.heads.bias.assign(np.full(12, np.nan))
+
+    config = small_config(label=Label(num_relabels=1))
+    with pytest.raises(ValueError, match="The loss is nan after epoch 2: training has diverged"):
+        experiment.run(config, tmp_path / "run", watcher=experiment.Watcher(callbacks=(Poison(),)))
+    assert [p.name for p in (tmp_path / "run" / "checkpoints").iterdir()] == ["epoch-0001"]
+
+
+def test_mixed_precision_comes_to_its_end(tmp_path, small_config):
+    config = small_config(
+        model=Model(num_clusters=(5,), precision="mixed_float16"),
+        epochs=1,
+        label=Label(num_relabels=1),
+        evaluation=Evaluation(knn=False, kmeans=False),
+    )
+    result = experiment.run(config, tmp_path / "run")
+    assert result.tables == ()
+    assert keras.config.dtype_policy().name == "float32"
+
+
+def test_a_folder_of_images_without_classes_runs_too(tmp_path, small_config):
+    generator = np.random.default_rng(0)
+    (tmp_path / "images").mkdir()
+    for number in range(12):
+        keras.utils.save_img(tmp_path / "images" / f"{number}.png", generator.random((20 + number, 24, 3)))
+    config = small_config(
+        data=Data(source="folder", path=str(tmp_path / "images")),
+        augment=Augment(policy="crop_jitter", size=16, mean=(0.5,), std=(0.25,)),
+        model=Model(num_clusters=(3,)),
+        label=Label(num_relabels=1, rounding="balanced"),
+        epochs=1,
+        batch_size=5,
+    )
+    result = experiment.run(config, tmp_path / "run")
+    assert result.tables == ()
+    labels = label_files.read(tmp_path / "run" / "labels.csv")
+    assert labels.ids[:3] == ["0.png", "1.png", "10.png"]
+    np.testing.assert_array_equal(np.bincount(labels.labels[:, 0]), [4, 4, 4])
