@@ -141,7 +141,7 @@ class Optimizer(_Section):
 
 @dataclass(frozen=True)
 class Evaluation(_Section):
-    """What is measured at the end of a run: nearest neighbours (features in memory) and K-means (slow if N is large)."""
+    """What is measured at the end: nearest neighbours (features in memory) and K-means (slow if N is large)."""
 
     section = "evaluation"
     knn_k: int = _option(10, at_least=1)
