@@ -17,7 +17,7 @@ from selabel_tf.config import Augment, Config, Data, Evaluation, Label, Model, O
 def get_config():
     return Config(
         name="cifar10",
-        data=Data(source="tfds", name="cifar10"),
+        data=Data(source="tfds", name="cifar10", test_split="test"),
         augment=Augment(
             policy="crop_jitter_cifar", size=224, mean=(0.4914, 0.4822, 0.4465), std=(0.2023, 0.1994, 0.2010)
         ),

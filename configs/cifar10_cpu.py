@@ -16,7 +16,7 @@ from selabel_tf.config import Augment, Config, Data, Evaluation, Label, Model, O
 def get_config():
     return Config(
         name="cifar10_cpu",
-        data=Data(source="tfds", name="cifar10", examples_per_class=2000),
+        data=Data(source="tfds", name="cifar10", test_split="test", examples_per_class=2000),
         augment=Augment(policy="cifar_cpu", size=32, mean=(0.4914, 0.4822, 0.4465), std=(0.2023, 0.1994, 0.2010)),
         model=Model(backbone="resnet18_cifar", width=16, num_clusters=(128,) * 10),
         label=Label(lambda_=10.0, num_relabels=16, schedule="linear", heads="all", batch_norm="training"),

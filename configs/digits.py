@@ -15,9 +15,9 @@ def get_config():
         data=Data(source="digits"),
         augment=Augment(policy="digits"),
         model=Model(backbone="small_conv", num_clusters=(20,) * 10),
-        label=Label(lambda_=25.0, num_relabels=60, schedule="linear", heads="all", views=2, rounding="argmax"),
-        optimizer=Optimizer(learning_rate=0.1, momentum=0.9, l2=5e-4, drop_epochs=(50, 56)),
-        evaluation=Evaluation(knn_k=10, knn_sigma=0.1),
-        epochs=60,
+        label=Label(num_relabels=50, schedule="linear", views=2),
+        optimizer=Optimizer(learning_rate=0.1, drop_epochs=(42, 48)),
+        evaluation=Evaluation(knn_k=50),
+        epochs=50,
         batch_size=128,
     )

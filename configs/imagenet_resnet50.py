@@ -23,7 +23,7 @@ def get_config():
         model=Model(backbone="resnet50v2", num_clusters=(3000,) * 10),
         label=Label(lambda_=25.0, num_relabels=80, schedule="quadratic", heads="all", batch_norm="training"),
         optimizer=Optimizer(learning_rate=0.05, momentum=0.9, l2=1e-5, drop_epochs=(150, 300, 350)),
-        evaluation=Evaluation(knn=False),  # a bank of 1.28 million images against itself
+        evaluation=Evaluation(knn=False, kmeans=False),  # 1.28 million images against themselves
         epochs=400,
         batch_size=256,
     )

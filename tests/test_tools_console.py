@@ -219,6 +219,19 @@ def test_a_tool_that_succeeds_exits_with_0():
     assert (result.returncode, result.stdout, result.stderr) == (0, "begun\n", "")
 
 
+LOGGING = "from absl import logging; logging.info('read a file'); logging.warning('beware')"
+
+
+def test_libraries_may_warn_but_not_chat():
+    result = run_tool(LOGGING)
+    assert "beware" in result.stderr
+    assert "read a file" not in result.stderr
+
+
+def test_verbosity_lets_them_chat():
+    assert "read a file" in run_tool(LOGGING, "--verbosity=0").stderr
+
+
 def quiet_python(program, **environment):
     inherited = {name: value for name, value in os.environ.items() if not name.startswith(("TF_", "GRPC_"))}
     return subprocess.run(

@@ -6,7 +6,7 @@ import sys
 from numbers import Integral
 from time import monotonic
 
-from absl import app, flags
+from absl import app, flags, logging
 
 TRACEBACK = flags.DEFINE_bool("traceback", False, "Show where an error arose, not only what it says.")
 
@@ -139,6 +139,8 @@ def run(main):
     """
 
     def guarded(argv):
+        if not flags.FLAGS["verbosity"].present:
+            logging.set_verbosity(logging.WARNING)  # libraries log what they read and where
         try:
             return main(argv)
         except KeyboardInterrupt:

@@ -41,8 +41,8 @@ JITTER = 0.4  # factors in 1 -+ 0.4, hue within -+ 0.4 turns
 LINEAR_HUE = 0.1  # turns, of the CPU protocol
 GRAY_PROBABILITY = 0.2
 NOISE_DEVIATION = 0.05  # the paper names noise and no amount: this one is ours
-WARP_ANGLE, WARP_ZOOM, WARP_SHEAR = math.radians(12), 0.15, 0.1
-WARP_SHIFT = 1.5 / 16  # of the side
+WARP_ANGLE, WARP_ZOOM, WARP_SHEAR = math.radians(8), 0.1, 0.05
+WARP_SHIFT = 1 / 16  # of the side
 
 
 @dataclass(frozen=True)

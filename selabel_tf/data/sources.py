@@ -47,6 +47,11 @@ class Source:
         return tuple((self._augmentation or self._reader).image_shape)
 
     @property
+    def stored_shape(self) -> tuple:
+        """(h, w, c) of the images before any augmentation; (None, None, c) where they differ in size."""
+        return tuple(self._reader.image_shape)
+
+    @property
     def policy(self) -> str:
         return "none" if self._augmentation is None else self._augmentation.name
 

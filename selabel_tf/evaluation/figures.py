@@ -8,6 +8,7 @@ import math
 
 import numpy as np
 import tensorflow as tf
+from matplotlib.figure import Figure
 
 INK, MUTED, RULE, ACCENT = "#1f2933", "#66727f", "#e3e7eb", "#1d6fb8"
 CELL_INCHES = 0.46
@@ -184,10 +185,6 @@ def _describe(members, classes, class_names):
 
 
 def _figure(inches, layout=None):
-    from matplotlib.figure import (
-        Figure,
-    )  # here, because its import reads, or on a new machine writes, a font cache
-
     return Figure(figsize=inches, dpi=150, facecolor="white", layout=layout)
 
 

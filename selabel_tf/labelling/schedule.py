@@ -28,16 +28,13 @@ HEADS = {  # the heads that a label pass optimises
 def steps(kind: str, num_relabels: int, total_steps: int) -> list[int]:
     """The `num_relabels` distinct steps in [0, total_steps), ascending, before which labels are optimised.
 
+    A training with fewer steps than passes (a recipe shortened for a trial) has one before every step.
     `num_relabels=0` gives no step: the labels stay random (the control of the paper's ablation).
     """
     wanted = _choose(kind, SCHEDULES, "schedule")
     if num_relabels < 0:
         raise ValueError(f"num_relabels={num_relabels} is negative. Use 0 (labels stay random) or more.")
-    if num_relabels > total_steps:
-        raise ValueError(
-            f"num_relabels={num_relabels} label passes do not fit into {total_steps} training steps, "
-            f"one before each step at most. Use num_relabels={total_steps} or fewer, or train for more steps."
-        )
+    num_relabels = min(num_relabels, total_steps)
     # Moving on never runs past the end: pass i lands on the largest wanted(j) + i - j over j <= i. That is
     # convex in j, so it is i itself or wanted(i), and both are below T.
     chosen = []

@@ -65,7 +65,7 @@ def write(assessment, config, workdir):
 
 
 def _features(config, model, source, test, say):
-    """Name -> (features of the training images [N, D], of the test images or None)."""
+    """Name -> [features of the training images [N, D], of the test images or None]."""
     if not (config.evaluation.knn or config.evaluation.kmeans):
         return {}
     untrained = make_model(config, source)
@@ -77,10 +77,16 @@ def _features(config, model, source, test, say):
     features = {}
     for name, forward in networks.items():
         say(f"Extracting {name}")
-        extractor = Extractor(forward, None if forward is _flatten else model.distribute_strategy)
-        rows = [s and extractor(s.plain_batches(BATCH_SIZE), s.num_examples) for s in (source, test)]
-        features[name] = tuple(rows)
+        extractor = Extractor(forward, model.distribute_strategy)
+        shown = [s and (_as_stored(s) if forward is _flatten else s) for s in (source, test)]
+        features[name] = [s and extractor(s.plain_batches(BATCH_SIZE), s.num_examples) for s in shown]
     return features
+
+
+def _as_stored(source):
+    """The source's images without enlargement: CIFAR's pixels are 32 x 32 values, whatever the network's input."""
+    size = None if None not in source.stored_shape else source.image_shape[0]
+    return source.augmented("none", size)
 
 
 def _flatten(images):
@@ -92,15 +98,21 @@ def _cluster_table(config, model, classes, features, numbers):
     rows = [_cluster_row(f"self-labels, mean of {len(heads)} heads", max(model.num_clusters), heads)]
     for name in ("raw pixels", "learned features"):
         for k in sorted({len(np.unique(classes)), max(model.num_clusters)}):
-            found = clustering.kmeans_labels(features[name][0], k, config.seed)
+            found = clustering.kmeans_labels(_unit_rows(features[name][0]), k, config.seed)
             rows.append(_cluster_row(f"K-means on {name}", k, [clustering.scores(found, classes)]))
     numbers["clusters"] = [dict(zip(("what", "clusters", "nmi", "ami", "ari"), row, strict=True)) for row in rows]
     return Table(
         "Clusters against the true classes",
         ("", "clusters", "NMI", "AMI", "ARI"),
         tuple(rows),
-        "NMI favours many clusters; AMI and ARI are corrected for chance.",
+        "K-means on rows of length 1. NMI favours many clusters; AMI and ARI are corrected for chance.",
     )
+
+
+def _unit_rows(features):
+    """Features by their direction alone, as nearest neighbours see them."""
+    lengths = np.linalg.norm(features, axis=1, keepdims=True)
+    return features / np.where(lengths > 0, lengths, 1)
 
 
 def _cluster_row(name, clusters, scores):

@@ -88,7 +88,7 @@ class SelfLabelCallback(keras.callbacks.Callback):
 
     Args:
         source: the source whose `train_batches` are trained on.
-        num_relabels: label passes over the whole training.
+        num_relabels: label passes over the whole training; one before every step at most.
         schedule: "quadratic" (dense at first, as the paper) or "linear".
         heads: "all" at every pass, or "in_turn": one head per pass.
         on_label_pass: called with each LabelPass.

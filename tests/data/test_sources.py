@@ -313,3 +313,9 @@ def test_digits_are_those_of_scikit_learn_scaled_up():
 def test_digits_of_no_size_are_refused():
     with pytest.raises(ValueError, match="size must be at least 1"):
         data.digits(0)
+
+
+def test_the_stored_shape_is_that_before_augmentation():
+    source = data.from_arrays(np.zeros([5, 7, 11, 3], np.uint8)).augmented("none", 13)
+    assert source.stored_shape == (7, 11, 3)
+    assert source.image_shape == (13, 13, 3)

@@ -52,9 +52,9 @@ def test_one_linear_pass_per_epoch_falls_on_the_first_step_of_each_epoch():
     assert schedule.steps("linear", 16, 16 * steps_per_epoch) == [e * steps_per_epoch for e in range(16)]
 
 
-def test_more_passes_than_steps_are_refused_with_the_remedy():
-    with pytest.raises(ValueError, match=r"num_relabels=11 .* 7 training steps.*num_relabels=7 or fewer"):
-        schedule.steps("linear", 11, 7)
+@pytest.mark.parametrize("kind", sorted(schedule.SCHEDULES))
+def test_a_short_training_has_a_pass_before_every_step_at_most(kind):
+    assert schedule.steps(kind, 11, 7) == [0, 1, 2, 3, 4, 5, 6]
 
 
 def test_a_negative_number_of_passes_is_refused():

@@ -175,7 +175,6 @@ def test_a_folder_with_something_else_in_it_is_refused(tmp_path, small_config):
         ({"augment": Augment(policy="digit")}, "digits"),
         ({"augment": Augment(policy="crop_jitter")}, "channel"),
         ({"model": Model(num_clusters=(61,))}, "num_examples=60 is fewer than the 61 clusters"),
-        ({"label": Label(num_relabels=10)}, "10 label passes do not fit into 9 training steps"),
         ({"model": Model(width=8)}, "width"),
         ({"data": Data(source="tfds", name="cifar10", data_dir="nowhere")}, "cifar10"),
     ],
