@@ -179,8 +179,13 @@ class Config(_Section):
 
 
 def load(path: str | Path) -> Config:
-    """Imports the config file at `path`, calls its `get_config()`. A bare name means `configs/<name>.py`."""
+    """Imports the config file at `path`, calls its `get_config()`. A bare name means `configs/<name>.py`.
+
+    A .json file is the config.json that a run has left.
+    """
     path = Path(path)
+    if path.suffix == ".json":
+        return read(path)
     if path.suffix != ".py" and path.parent == Path("."):
         path = Path("configs") / f"{path.name}.py"
     if not path.is_file():
@@ -193,10 +198,21 @@ def load(path: str | Path) -> Config:
     spec.loader.exec_module(module)
     if not hasattr(module, "get_config"):
         raise ValueError(f"{path} has no get_config(). Define one that returns a selabel_tf.config.Config.")
-    config = module.get_config()
+    try:
+        config = module.get_config()
+    except TypeError as error:  # a misspelt field of a section, most likely
+        raise ValueError(f"get_config() of {path}: {error}.") from error
     if not isinstance(config, Config):
-        raise TypeError(f"get_config() of {path} returned {config!r}, not a selabel_tf.config.Config.")
+        raise ValueError(f"get_config() of {path} returned {config!r}, not a selabel_tf.config.Config.")
     return config
+
+
+def read(path: str | Path) -> Config:
+    """The config of a run's config.json."""
+    try:
+        return from_json(Path(path).read_text(encoding="utf-8"))
+    except ValueError as error:
+        raise ValueError(f"{path} is not the config.json of a run: {error}") from error
 
 
 def override(config: Config, assignments: Iterable[str]) -> Config:

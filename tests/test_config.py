@@ -284,13 +284,35 @@ def test_load_suggests_the_config_that_was_meant(tmp_path, monkeypatch):
         (
             "a.py",
             "def get_config():\n    return {'epochs': 3}\n",
-            TypeError,
+            ValueError,
             r"returned \{'epochs': 3\}, not a",
         ),
-        ("a.json", "{}", ValueError, r"a\.json is no Python file"),
+        ("a.json", "{}", ValueError, r"a\.json is not the config\.json of a run: Keys of the config"),
+        ("a.txt", "{}", ValueError, r"a\.txt is no Python file"),
     ],
 )
 def test_load_says_what_a_config_file_lacks(tmp_path, name, text, kind, message):
     (tmp_path / name).write_text(text)
     with pytest.raises(kind, match=message):
         cfg.load(tmp_path / name)
+
+
+def test_the_config_of_a_run_can_be_loaded_again(tmp_path):
+    (tmp_path / "here.py").write_text(GOOD_FILE)
+    config = cfg.load(tmp_path / "here.py")
+    (tmp_path / "config.json").write_text(cfg.to_json(config))
+    assert cfg.load(tmp_path / "config.json") == config
+
+
+def test_a_damaged_config_of_a_run_is_named(tmp_path):
+    (tmp_path / "config.json").write_text("{")
+    with pytest.raises(ValueError, match=r"config\.json is not the config\.json of a run"):
+        cfg.load(tmp_path / "config.json")
+
+
+def test_a_misspelt_field_in_a_config_file_is_an_error_of_that_file(tmp_path):
+    (tmp_path / "mine.py").write_text(
+        "from selabel_tf.config import Label\ndef get_config():\n    return Label(lamda=3)\n"
+    )
+    with pytest.raises(ValueError, match=r"mine\.py.*lamda"):
+        cfg.load(tmp_path / "mine.py")

@@ -261,7 +261,8 @@ def test_the_test_command_checks_style_and_passes_its_options_on_to_pytest(machi
     machine.make("python3.11", "3.11")
     result = machine.run("-k", "two words", script="test.sh")
     assert result.stdout == (
-        f"{INSTALLING}ran -m ruff check\nran -m ruff format --check\nran -m pytest -q -n 2 -k two words\n"
+        f"{INSTALLING}ran -m ruff check\nran -m ruff format --check\n"
+        "ran -m pytest -q -n 2 --dist loadfile -k two words\n"
     )
 
 
@@ -271,4 +272,4 @@ def test_continuous_integration_runs_the_test_command_of_the_readme_from_any_fol
     shutil.copy(ROOT / ".ci/run", machine.root / ".ci")
     assert os.access(ROOT / ".ci/run", os.X_OK)
     result = machine.run(script="../.ci/run", cwd=tmp_path)
-    assert result.returncode == 0 and result.stdout.endswith("ran -m pytest -q -n 2\n")
+    assert result.returncode == 0 and result.stdout.endswith("ran -m pytest -q -n 2 --dist loadfile\n")

@@ -10,14 +10,7 @@ from absl import app, flags, logging
 
 TRACEBACK = flags.DEFINE_bool("traceback", False, "Show where an error arose, not only what it says.")
 
-USER_ERRORS = (
-    ValueError,
-    FileNotFoundError,
-    FileExistsError,
-    IsADirectoryError,
-    NotADirectoryError,
-    PermissionError,
-)
+USER_ERRORS = (ValueError, OSError)  # OSError: missing files, permissions, a full disk
 BAR_WIDTH = 20
 REDRAW_SECONDS = 0.1  # on a terminal
 QUIET_SECONDS = 30.0  # elsewhere: a line per tenth of the work, and at least one in this time

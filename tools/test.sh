@@ -5,4 +5,4 @@ source "$(dirname "${BASH_SOURCE[0]}")/environment.sh"
 cd "$root"
 "$python" -m ruff check
 "$python" -m ruff format --check
-exec "$python" -m pytest -q -n 2 "$@"
+exec "$python" -m pytest -q -n 2 --dist loadfile "$@"

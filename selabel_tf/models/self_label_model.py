@@ -100,21 +100,28 @@ class SelfLabelModel(keras.Model):
         images, index = _pair(data)
         labels = self.label_store.lookup(index)  # [B, H]
         replica = tf.distribute.get_replica_context()
-        global_batch = replica.all_reduce("sum", tf.shape(index)[0])
+        global_batch = replica.all_reduce("sum", tf.cast(tf.shape(index)[0], tf.float32))
         with tf.GradientTape() as tape:
             losses = self_label_loss(labels, self(images, training=True))  # [B]
-            loss = tf.reduce_sum(losses) / tf.cast(global_batch, tf.float32)  # gradients are summed over replicas
+            loss = tf.reduce_sum(losses) / global_batch  # gradients are summed over replicas
             if self.losses:  # the regularisers of a backbone brought along
                 loss += tf.add_n(self.losses) / replica.num_replicas_in_sync
             scaled = self.optimizer.scale_loss(loss)
         self.optimizer.apply(tape.gradient(scaled, self.trainable_variables), self.trainable_variables)
         self.loss_tracker.update_state(losses)  # undivided: what a reader expects to see
-        return {"loss": self.loss_tracker.result()}
+        return {"loss": self._mean_loss()}
 
     def test_step(self, data):
         images, index = _pair(data)
         self.loss_tracker.update_state(self_label_loss(self.label_store.lookup(index), self(images, training=False)))
-        return {"loss": self.loss_tracker.result()}
+        return {"loss": self._mean_loss()}
+
+    def _mean_loss(self):
+        """The loss so far over all replicas. Each has a tracker of its own, and a mean of their means would be wrong
+        after an uneven batch."""
+        sums = tf.stack([tf.convert_to_tensor(v) for v in (self.loss_tracker.total, self.loss_tracker.count)])
+        total, count = tf.unstack(tf.distribute.get_replica_context().all_reduce("sum", sums))
+        return tf.math.divide_no_nan(total, count)
 
     @property
     def num_clusters(self):

@@ -39,9 +39,8 @@ def assess(config, workdir, model, source, say=lambda text: None):
     if source.classes is not None:
         test = make_source(config, config.data.test_split) if config.data.test_split else None
         features = _features(config, model, source, test, say)
-        if config.evaluation.kmeans:
-            say("Comparing clusters")
-            tables.append(_cluster_table(config, model, source.classes, features, numbers))
+        say("Comparing clusters")
+        tables.append(_cluster_table(config, model, source.classes, features, numbers))
         if config.evaluation.knn:
             say("Comparing features by nearest neighbours")
             tables.append(_knn_table(config, source, test, features, numbers))
@@ -57,7 +56,7 @@ def write(assessment, config, workdir):
         tables=assessment.tables,
         figures=assessment.pictures,
         facts=assessment.facts,
-        command=f"python -m tools.train --config={workdir / 'config.json'} --workdir={workdir}",
+        command=f"python -m tools.train --config={workdir / 'config.json'} --workdir={workdir}-again",
     )
     tables = [dataclasses.asdict(table) for table in assessment.tables]
     results = {"facts": assessment.facts, "numbers": assessment.numbers, "tables": tables}
@@ -96,7 +95,7 @@ def _flatten(images):
 def _cluster_table(config, model, classes, features, numbers):
     heads = [clustering.scores(column, classes) for column in model.labels.T]
     rows = [_cluster_row(f"self-labels, mean of {len(heads)} heads", max(model.num_clusters), heads)]
-    for name in ("raw pixels", "learned features"):
+    for name in ("raw pixels", "learned features") if config.evaluation.kmeans else ():
         for k in sorted({len(np.unique(classes)), max(model.num_clusters)}):
             found = clustering.kmeans_labels(_unit_rows(features[name][0]), k, config.seed)
             rows.append(_cluster_row(f"K-means on {name}", k, [clustering.scores(found, classes)]))

@@ -5,10 +5,13 @@
 The folder is all that a later tool needs. Calling `run` again on it goes on from the last checkpoint.
 """
 
+import contextlib
+import re
 from dataclasses import dataclass
 from pathlib import Path
 
 import keras
+import tensorflow as tf
 
 from .. import config as configs
 from ..atomic_file import write_atomically
@@ -43,7 +46,11 @@ def run(config, workdir, *, devices=None, watcher=None):
         devices: as in distribution.strategy; all visible GPUs by default.
         watcher: a Watcher.
     """
-    workdir, watcher = Path(workdir), watcher or Watcher()
+    with _own_words():
+        return _run(config, Path(workdir), devices, watcher or Watcher())
+
+
+def _run(config, workdir, devices, watcher):
     check_folder(config, workdir)
     distribution.make_deterministic_on_cpu(config.seed)
     strategy = distribution.strategy(devices)
@@ -92,7 +99,7 @@ def check_folder(config, workdir):
     workdir = Path(workdir)
     record = workdir / "config.json"
     if record.is_file():
-        before = configs.from_json(record.read_text())
+        before = configs.read(record)
         changed = configs.differences(before, config)
         if changed:
             raise ValueError(
@@ -101,6 +108,18 @@ def check_folder(config, workdir):
             )
     elif workdir.exists() and (not workdir.is_dir() or any(workdir.iterdir())):
         raise ValueError(f"{workdir} is not empty and holds no run of ours. Give the run a --workdir of its own.")
+
+
+@contextlib.contextmanager
+def _own_words():
+    """A ValueError of the readers, such as the name of a damaged image, without the pages tf.data wraps it in."""
+    try:
+        yield
+    except tf.errors.InvalidArgumentError as error:
+        own = re.search(r"^ValueError: (.+)$", str(error), re.MULTILINE)
+        if own is None:
+            raise
+        raise ValueError(own[1]) from error
 
 
 def _restore(workdir, model, log, watcher):

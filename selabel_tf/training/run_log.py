@@ -6,6 +6,7 @@ its newline is written, so that a run killed in the middle of a line loses that 
 
 import json
 import math
+import os
 from pathlib import Path
 
 import numpy as np
@@ -32,6 +33,7 @@ class RunLog:
             raise ValueError(f"A record needs an int 'step', but this one has {record.get('step')!r}: {record}.")
         self._file.write(json.dumps(_plain(record), allow_nan=False) + "\n")
         self._file.flush()
+        os.fsync(self._file.fileno())  # a checkpoint counts the records: they must not be lost behind it
         self.num_records += 1
 
     def rewind(self, step: int, num_records: int | None = None) -> None:

@@ -219,8 +219,22 @@ def test_mixed_precision_comes_to_its_end(tmp_path, small_config):
         evaluation=Evaluation(knn=False, kmeans=False),
     )
     result = experiment.run(config, tmp_path / "run")
-    assert result.tables == ()
+    ((row,),) = [table.rows for table in result.tables]  # without K-means and neighbours the labels alone
+    assert row[:2] == ("self-labels, mean of 1 heads", 5)
     assert keras.config.dtype_policy().name == "float32"
+
+
+def test_a_damaged_image_is_named_in_one_line(tmp_path, small_config):
+    for number in range(7):
+        keras.utils.save_img(tmp_path / f"{number}.png", np.random.default_rng(number).random((16, 16, 3)))
+    whole = (tmp_path / "3.png").read_bytes()
+    (tmp_path / "3.png").write_bytes(whole[: len(whole) // 2])
+    config = small_config(
+        data=Data(source="folder", path=str(tmp_path)), model=Model(num_clusters=(3,)), augment=Augment()
+    )
+    with pytest.raises(ValueError, match=r"3\.png") as raised:
+        experiment.run(config, tmp_path.parent / "damaged-run")
+    assert "\n" not in str(raised.value)
 
 
 def test_a_folder_of_images_without_classes_runs_too(tmp_path, small_config):
