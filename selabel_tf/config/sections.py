@@ -1,21 +1,15 @@
-"""An experiment as one frozen, validated value.
+"""The sections of an experiment's config: frozen, validated values.
 
-A `Config` is sections of plain numbers, words and tuples: it can be compared, hashed, written as JSON, and
-changed on a command line (`section.field=value`) with its types checked. It imports no other room, so the
-names of policies and backbones are checked where those are made; what can be judged from the value alone is
-judged here.
+It imports no other room, so the names of policies and backbones are checked where those are made; what can be judged
+from the value alone is judged here.
 """
 
 import dataclasses
 import difflib
-import hashlib
-import importlib.util
-import json
 import math
 import typing
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
-from pathlib import Path
 
 
 def _option(default=dataclasses.MISSING, **rule):
@@ -178,88 +172,6 @@ class Config(_Section):
             )
 
 
-def load(path: str | Path) -> Config:
-    """Imports the config file at `path`, calls its `get_config()`. A bare name means `configs/<name>.py`.
-
-    A .json file is the config.json that a run has left.
-    """
-    path = Path(path)
-    if path.suffix == ".json":
-        return read(path)
-    if path.suffix != ".py" and path.parent == Path("."):
-        path = Path("configs") / f"{path.name}.py"
-    if not path.is_file():
-        names = sorted(p.stem for p in path.parent.glob("*.py") if p.stem != "__init__")
-        raise FileNotFoundError(f"No config file {path}.{_suggestion(path.stem, names)}")
-    spec = importlib.util.spec_from_file_location(f"selabel_tf_config_{path.stem}", path)
-    if spec is None:
-        raise ValueError(f"{path} is no Python file. A config is a .py file with a get_config().")
-    module = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(module)
-    if not hasattr(module, "get_config"):
-        raise ValueError(f"{path} has no get_config(). Define one that returns a selabel_tf.config.Config.")
-    try:
-        config = module.get_config()
-    except TypeError as error:  # a misspelt field of a section, most likely
-        raise ValueError(f"get_config() of {path}: {error}.") from error
-    if not isinstance(config, Config):
-        raise ValueError(f"get_config() of {path} returned {config!r}, not a selabel_tf.config.Config.")
-    return config
-
-
-def read(path: str | Path) -> Config:
-    """The config of a run's config.json."""
-    try:
-        return from_json(Path(path).read_text(encoding="utf-8"))
-    except ValueError as error:
-        raise ValueError(f"{path} is not the config.json of a run: {error}") from error
-
-
-def override(config: Config, assignments: Iterable[str]) -> Config:
-    """`config` with each "section.field=value" (or "field=value") applied; the last one of a field wins.
-
-    All assignments are gathered before anything is checked, so that fields which only make sense together
-    (data.source and data.path) may come in any order.
-    """
-    changes = {}  # section name ("" for the config's own fields) -> {field name: value}
-    for assignment in assignments:
-        path, equals, text = assignment.partition("=")
-        if not equals:
-            raise ValueError(f"Cannot read {assignment!r}. Write section.field=value, e.g. label.lambda_=10.")
-        section, name, annotation = _find(config, path.strip())
-        changes.setdefault(section, {})[name] = _parse(text.strip(), annotation, path.strip())
-    top = changes.pop("", {})
-    sections = {name: dataclasses.replace(getattr(config, name), **values) for name, values in changes.items()}
-    return dataclasses.replace(config, **sections, **top)
-
-
-def to_json(config: Config) -> str:
-    return json.dumps(dataclasses.asdict(config), indent=2, allow_nan=False) + "\n"
-
-
-def from_json(text: str) -> Config:
-    """The config that `to_json` wrote. Strict: every key must be there, and no other."""
-    values = json.loads(text)
-    _check_keys(values, Config, "the config")
-    for field in dataclasses.fields(Config):
-        if dataclasses.is_dataclass(field.type):
-            _check_keys(values[field.name], field.type, field.name)
-            values[field.name] = field.type(**{k: _tuple(v) for k, v in values[field.name].items()})
-    return Config(**values)
-
-
-def differences(old: Config, new: Config) -> list[str]:
-    """One line "section.field: old -> new" for each field that differs."""
-    before, after = _flat(old), _flat(new)
-    return [f"{path}: {before[path]!r} -> {after[path]!r}" for path in before if before[path] != after[path]]
-
-
-def config_hash(config: Config) -> str:
-    """sha256, in hex, of the values alone: the JSON's layout and the order of fields do not count."""
-    canonical = json.dumps(dataclasses.asdict(config), sort_keys=True, separators=(",", ":"), allow_nan=False)
-    return hashlib.sha256(canonical.encode()).hexdigest()
-
-
 def _checked(value, field, path):
     """`value` if it fits the field's annotation and rule; an int becomes a float where one is wanted."""
     if typing.get_origin(field.type) is tuple:
@@ -278,7 +190,7 @@ def _checked_one(value, wanted, rule, path):
     if wanted is float and not math.isfinite(value):
         raise ValueError(f"{path}={value!r} must be finite.")
     if "choices" in rule and value not in rule["choices"]:
-        raise ValueError(f"{path}={value!r} is unknown.{_suggestion(value, rule['choices'])}")
+        raise ValueError(f"{path}={value!r} is unknown.{suggestion(value, rule['choices'])}")
     holds = {
         "at_least": lambda bound: value >= bound,
         "above": lambda bound: value > bound,
@@ -292,66 +204,7 @@ def _checked_one(value, wanted, rule, path):
     return value
 
 
-def _find(config, path):
-    """(section, field, annotation) of the dotted `path`."""
-    section, dot, name = path.rpartition(".")
-    known = {field.name: field.type for field in dataclasses.fields(config)}
-    sections = [field for field, kind in known.items() if dataclasses.is_dataclass(kind)]
-    if dot:
-        if section not in sections:
-            raise ValueError(f"Unknown section {section!r} in {path!r}.{_suggestion(section, sections)}")
-        known = {field.name: field.type for field in dataclasses.fields(known[section])}
-    elif name in sections:
-        fields = ", ".join(f"{name}.{field.name}" for field in dataclasses.fields(known[name]))
-        raise ValueError(f"{name} is a section. Set one of its fields: {fields}.")
-    if name not in known:
-        names = [f"{section}{dot}{field}" for field in known]
-        raise ValueError(f"Unknown field {path!r}.{_suggestion(path, names)}")
-    return section, name, known[name]
-
-
-def _parse(text, annotation, path):
-    """The value that `text` spells for a field of this type. "20,20" is a tuple, "128x10" ten times 128."""
-    if typing.get_origin(annotation) is tuple:
-        element = typing.get_args(annotation)[0]
-        values = []
-        for item in text.split(",") if text else ():
-            item, times, repeats = item.partition("x") if element is int else (item, "", "")
-            count = _parse(repeats, int, path) if times else 1
-            values += [_parse(item, element, path)] * count
-        return tuple(values)
-    if annotation is bool:
-        if text.lower() not in ("true", "false"):
-            raise ValueError(f"{path}={text!r} must be true or false.")
-        return text.lower() == "true"
-    try:
-        return annotation(text)
-    except ValueError as error:
-        raise ValueError(f"{path}: cannot read {text!r} as {annotation.__name__}.") from error
-
-
-def _check_keys(values, kind, where):
-    if not isinstance(values, dict):
-        raise ValueError(f"{where} must be a JSON object, not {values!r}.")
-    names = [field.name for field in dataclasses.fields(kind)]
-    unknown = [name for name in values if name not in names]
-    missing = [name for name in names if name not in values]
-    if unknown or missing:
-        raise ValueError(f"Keys of {where}: unknown {unknown}, missing {missing}. Expected exactly {names}.")
-
-
-def _flat(config):
-    flat = {}
-    for name, value in dataclasses.asdict(config).items():
-        flat |= {f"{name}.{k}": v for k, v in value.items()} if isinstance(value, dict) else {name: value}
-    return flat
-
-
-def _tuple(value):
-    return tuple(value) if isinstance(value, list) else value
-
-
-def _suggestion(name: str, names: Sequence[str]) -> str:
+def suggestion(name: str, names: Sequence[str]) -> str:
     """ " Did you mean ...? Available: ..." with a leading space, or less when there is less to say."""
     if not names:
         return ""
