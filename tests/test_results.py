@@ -1,0 +1,43 @@
+"""Figures in the texts are those of the runs that are kept as JSON."""
+
+import json
+import re
+from pathlib import Path
+
+import pytest
+
+from selabel_tf import config as configs
+from selabel_tf.evaluation.report import format_cell
+
+ROOT = Path(__file__).resolve().parents[1]
+RESULTS = ROOT / "configs" / "results"
+
+
+@pytest.mark.parametrize("path", sorted(RESULTS.glob("*.json")), ids=lambda path: path.stem)
+def test_every_result_says_how_when_and_where_it_was_made(path):
+    result = json.loads(path.read_text())
+    assert result["command"]
+    assert re.fullmatch(r"\d{4}-\d\d-\d\d", result["date"])
+    assert result["machine"]
+
+
+def test_the_readme_shows_the_digits_run_as_it_was():
+    result = json.loads((RESULTS / "digits.json").read_text())
+    readme = (ROOT / "README.md").read_text()
+    for table in result["tables"]:
+        for row in table["rows"]:
+            assert "| " + " | ".join(map(format_cell, row)) + " |" in readme
+    assert f"{result['seconds']} s" in readme
+    assert result["date"] in readme
+
+
+def test_the_digits_run_is_of_the_config_that_is_here():
+    result = json.loads((RESULTS / "digits.json").read_text())
+    assert result["config_hash"] == configs.config_hash(configs.load(ROOT / "configs" / "digits.py"))
+
+
+def test_training_figures_in_the_readme_are_the_benchmarks():
+    speed = json.loads((RESULTS / "training_speed.json").read_text())
+    readme = (ROOT / "README.md").read_text()
+    assert f"{speed['step_over_supervised_step']:.2f}" in readme
+    assert f"{speed['fit_rate_over_step_rate']:.2f}" in readme
