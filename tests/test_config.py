@@ -64,6 +64,7 @@ BAD = [
     (cfg.Label, {"tolerance": 0.0}, "label.tolerance=0.0 must be above 0"),
     (cfg.Label, {"max_passes": 0}, "label.max_passes=0 must be at least 1"),
     (cfg.Label, {"warm_start": 1}, "label.warm_start=1 must be of type bool, not int"),
+    (cfg.Label, {"storage": "ram"}, "label.storage='ram' is unknown. Available: auto, float32, recompute, half, disk."),
     (cfg.Label, {"cluster_weights": (1.0, -1.0)}, "label.cluster_weights[1]=-1.0 must be above 0"),
     (cfg.Optimizer, {"learning_rate": 0.0}, "optimizer.learning_rate=0.0 must be above 0"),
     (cfg.Optimizer, {"momentum": 1.0}, "optimizer.momentum=1.0 must be at least 0 and below 1"),

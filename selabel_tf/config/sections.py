@@ -114,6 +114,7 @@ class Label(_Section):
     max_passes: int = _option(1000, at_least=1)
     warm_start: bool = _option(True)
     cluster_weights: tuple[float, ...] = _option((), above=0)
+    storage: str = _option("auto", choices=("auto", "float32", "recompute", "half", "disk"))
 
 
 @dataclass(frozen=True)

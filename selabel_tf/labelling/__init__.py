@@ -1,5 +1,5 @@
 """Log-probabilities -> labels."""
 
-from . import relabel, rounding, schedule, sinkhorn
+from . import relabel, rounding, schedule, sinkhorn, storage
 
-__all__ = ["relabel", "rounding", "schedule", "sinkhorn"]
+__all__ = ["relabel", "rounding", "schedule", "sinkhorn", "storage"]

@@ -2,7 +2,10 @@
 
 Per row block and with S_i = softmax_k(lambda log p_ik + a_k), row maximum M_i taken out: the sums over rows of S [K],
 of M, of sum_k S_ik x_ik (x: scores less M), and S^T S [K, K] when asked for. The sums stay on the device until the
-reading is over: one wait per reading, none per block. Dynamic shapes: a new N or K costs no new trace.
+reading is over: one wait per reading, none per block. Dynamic shapes: a new N or K costs no new trace. Blocks on
+several devices are summed where they lie, and only the sums meet.
+
+Such a reading is exact. It can leave a `Kernel` behind, from which the masses near its log_alpha are read much faster.
 """
 
 from dataclasses import dataclass
@@ -10,9 +13,10 @@ from dataclasses import dataclass
 import numpy as np
 import tensorflow as tf
 
+from selabel_tf.labelling.kernel import NEGLIGIBLE
 from selabel_tf.labelling.scores import first_bad_row, refuse_bad_rows
 
-WIDE_SCORES = 4096.0  # float32 scores beyond this are coarser than 2e-4, and so would be the ratios within a row
+WIDE_SCALINGS = 2048.0  # sums of float32 numbers beyond this are coarser than 2e-4, and so would be ratios in a row
 
 
 @dataclass(frozen=True)
@@ -20,15 +24,20 @@ class Reading:
     """What one reading finds at log_alpha [K] and lambda.
 
     masses: float64 [K], column masses of the plan, sum 1. gram: float64 [K, K], S^T S / N, or None.
-    best_score: mean over rows of M_i. excess: mean over rows of sum_k S_ik x_ik, at most 0.
+    best_score: mean over rows of M_i. excess: mean over rows of sum_k S_ik x_ik, at most 0. Both None from a kernel.
     """
 
     lambda_: float
     log_alpha: np.ndarray
     masses: np.ndarray
-    gram: np.ndarray | None
-    best_score: float
-    excess: float
+    gram: np.ndarray | None = None
+    best_score: float | None = None
+    excess: float | None = None
+
+    @property
+    def exact(self):
+        """Whether this is of the scores themselves, with a certificate, and not of a kernel."""
+        return self.best_score is not None
 
     def error(self, weights):
         """L1 distance of the masses to the wanted ones."""
@@ -47,50 +56,87 @@ class Reading:
 class Survey:
     """What the first reading learns about the scores themselves.
 
-    largest: the largest |log p|. spread: mean over all entries of (row maximum - log p).
+    spread: mean over all entries of (row maximum - log p).
     column_gaps: [K], max_i(log p_ik - row maximum), 0 where a cluster is some row's best.
     """
 
-    largest: float
     spread: float
     column_gaps: np.ndarray
 
 
 class Reader:
-    """Reads row blocks, counting. `survey` is there after the first reading, which also refuses bad values."""
+    """Reads row blocks, counting. `survey` is there after the first reading, which also refuses bad values.
 
-    def __init__(self, blocks, *, with_gram, wide):
-        self._blocks, self._with_gram, self._wide = blocks, with_gram, wide
+    kernel: a Kernel to read from where that is possible, or None.
+    """
+
+    def __init__(self, blocks, *, with_gram=False, wide=False, kernel=None):
+        self._blocks, self._with_gram, self._wide, self._kernel = blocks, with_gram, wide, kernel
         self.num_passes = 0
         self.survey = None
 
     def read(self, lambda_, log_alpha) -> Reading:
-        """One pass over all blocks at lambda and log_alpha [K]."""
+        """One pass over all rows at lambda and log_alpha [K]: of the kernel where it serves, else of the scores."""
+        if self._kernel is None or not self._kernel.holds(lambda_, log_alpha):
+            return self.read_scores(lambda_, log_alpha, keep=self._kernel is not None)
+        self.num_passes += 1
+        return Reading(lambda_, log_alpha, self._kernel.masses(log_alpha))
+
+    @property
+    def gram_operations(self):
+        """What S^T S costs in a reading: N K^2."""
+        return self._blocks.num_rows * self._blocks.num_clusters**2
+
+    def read_with_gram(self):
+        """From here on every reading is exact and brings the Gram matrix."""
+        if self._kernel is not None:
+            self._kernel.close()
+        self._kernel, self._with_gram = None, True
+
+    def confirm(self, reading) -> Reading:
+        """The exact reading at the place of one of the kernel, which is corrected by it."""
+        exact = self.read_scores(reading.lambda_, reading.log_alpha)
+        if self._kernel.holds(reading.lambda_, reading.log_alpha):
+            self._kernel.correct(exact.masses, reading.masses)
+        return exact
+
+    def read_scores(self, lambda_, log_alpha, *, keep=False) -> Reading:
+        """One pass over the scores at lambda and log_alpha [K]; `keep`: leave a kernel behind."""
         first = self.survey is None
-        wide = self._wide or first or lambda_ * self.survey.largest + np.abs(log_alpha).max() > WIDE_SCORES
-        block_sums = _BLOCK_SUMS[wide, self._with_gram]
+        wide = self._wide or np.ptp(log_alpha) > WIDE_SCALINGS
+        block_sums = _BLOCK_SUMS[wide, self._with_gram, keep]
         dtype = np.float64 if wide else np.float32
         arguments = tf.constant(lambda_, dtype), tf.constant(log_alpha, dtype)
-        totals, surveys = None, []
+        if keep:
+            self._kernel.begin(lambda_, log_alpha)
+        totals, surveys = {}, []
         for block in self._blocks:
-            sums = block_sums(block, *arguments)
-            totals = sums if totals is None else [total + part for total, part in zip(totals, sums, strict=True)]
-            if first:
-                surveys.append(_survey_block(block))
+            with tf.device(block.device):
+                sums = block_sums(block, *arguments)
+                if keep:
+                    *sums, plan = sums
+                    self._kernel.keep(plan)
+                if first:
+                    surveys.append(_survey_block(block))
+                before = totals.get(block.device)
+                totals[block.device] = (
+                    sums if before is None else [total + part for total, part in zip(before, sums, strict=True)]
+                )
         if first:
             self._gather(surveys)
         self.num_passes += 1
-        masses, scalars, *gram = [total.numpy() / self._blocks.num_rows for total in totals]
+        total = [sum(part.numpy() for part in parts) for parts in zip(*totals.values(), strict=True)]
+        masses, scalars, *gram = [part / self._blocks.num_rows for part in total]
         gram = gram[0] if gram else None
         return Reading(lambda_, np.asarray(log_alpha), masses / masses.sum(), gram, *map(float, scalars))
 
     def _gather(self, surveys):
-        rows, first_bad, largest, spreads, gaps = (np.array(column) for column in zip(*surveys, strict=True))
+        rows, first_bad, spreads, gaps = (np.array(column) for column in zip(*surveys, strict=True))
         refuse_bad_rows(first_bad, rows)
-        self.survey = Survey(largest.max(), spreads.sum() / rows.sum(), gaps.max(0))
+        self.survey = Survey(spreads.sum(dtype=np.float64) / rows.sum(), gaps.max(0).astype(np.float64))
 
 
-def _compiled(wide, with_gram):
+def _compiled(wide, with_gram, keep):
     dtype = tf.float64 if wide else tf.float32
     signature = [
         tf.TensorSpec([None, None], tf.float32),
@@ -100,31 +146,41 @@ def _compiled(wide, with_gram):
 
     @tf.function(input_signature=signature)
     def block_sums(log_p, lambda_, log_alpha):
-        scores = lambda_ * tf.cast(log_p, dtype) + log_alpha  # [n, K]
+        # Gaps first: log p less its row maximum is exact to a relative rounding however large both are.
+        likeliest = tf.reduce_max(log_p, axis=1, keepdims=True)  # [n, 1]
+        gaps = tf.cast(log_p, dtype) - tf.cast(likeliest, dtype)
+        scores = lambda_ * gaps + log_alpha  # [n, K]
         best = tf.reduce_max(scores, axis=1, keepdims=True)  # [n, 1]
         scores -= best
         plan = tf.exp(scores)
         inverse = 1 / tf.reduce_sum(plan, axis=1)  # [n]
         masses = tf.linalg.matvec(plan, inverse, transpose_a=True)  # [K]
-        excess = tf.einsum("nk,nk->n", plan, scores) * inverse
-        scalars = tf.stack([tf.reduce_sum(tf.cast(x, tf.float64)) for x in (best, excess)])
-        if not with_gram:
-            return tf.cast(masses, tf.float64), scalars
-        plan *= inverse[:, None]
-        gram = tf.matmul(plan, plan, transpose_a=True)  # [K, K]
-        return tf.cast(masses, tf.float64), scalars, tf.cast(gram, tf.float64)
+        excess = tf.reduce_sum(plan * scores, axis=1) * inverse
+        best = tf.cast(best, tf.float64) + tf.cast(lambda_, tf.float64) * tf.cast(likeliest, tf.float64)
+        scalars = tf.stack([tf.reduce_sum(best), tf.reduce_sum(tf.cast(excess, tf.float64))])
+        sums = [tf.cast(masses, tf.float64), scalars]
+        if with_gram:
+            shares = plan * inverse[:, None]
+            sums.append(tf.cast(tf.matmul(shares, shares, transpose_a=True), tf.float64))  # [K, K]
+        if keep:
+            sums.append(tf.cast(tf.where(plan < NEGLIGIBLE, tf.zeros([], dtype), plan), tf.float32))
+        return sums
 
     return block_sums
 
 
-_BLOCK_SUMS = {(wide, gram): _compiled(wide, gram) for wide in (False, True) for gram in (False, True)}
+_BLOCK_SUMS = {
+    (wide, gram, keep): _compiled(wide, gram, keep)
+    for wide in (False, True)
+    for gram in (False, True)
+    for keep in (False, True)
+}
 
 
 @tf.function(input_signature=[tf.TensorSpec([None, None], tf.float32)])
 def _survey_block(log_p):
-    """Rows, first row with a non-finite value or -1, largest |log p|, sum over rows of mean gap, column gaps [K]."""
-    wide = tf.cast(log_p, tf.float64)  # the gap of two large finite float32 numbers may overflow float32
-    gaps = wide - tf.reduce_max(wide, axis=1, keepdims=True)
-    spread = -tf.reduce_sum(tf.reduce_mean(gaps, axis=1))
-    largest = tf.reduce_max(tf.abs(wide))
-    return tf.shape(log_p)[0], first_bad_row(log_p), largest, spread, tf.reduce_max(gaps, axis=0)
+    """Rows, first row with a non-finite value or -1, sum over rows of the mean gap, column gaps [K]."""
+    gaps = log_p - tf.reduce_max(log_p, axis=1, keepdims=True)
+    gaps = tf.maximum(gaps, -1e30)  # the gap of two large finite float32 numbers may overflow
+    spread = -tf.reduce_sum(tf.cast(tf.reduce_mean(gaps, axis=1), tf.float64))
+    return tf.shape(log_p)[0], first_bad_row(log_p), spread, tf.reduce_max(gaps, axis=0)

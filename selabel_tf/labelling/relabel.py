@@ -5,7 +5,8 @@
     sinkhorn  log_p -> log_alpha [K_h]
     rounding  lambda * log_p + log_alpha -> labels [N]
 
-One head at a time, so the scores take N * K_h numbers and never N * H * K.
+One head at a time, so the scores take N * K_h numbers and never N * H * K; `storage` decides where those live. Under a
+strategy the row blocks are dealt out to its devices, and only sums over rows meet.
 """
 
 from dataclasses import dataclass
@@ -16,10 +17,10 @@ import tensorflow as tf
 from ..features import Extractor
 from .rounding import balanced_labels, hard_labels
 from .sinkhorn import SinkhornResult, solve
+from .storage import HeadScores, available_disk, available_memory, plan_storage
 
 ROUNDINGS = {"argmax": hard_labels, "balanced": balanced_labels}
 BATCH_NORM = ("training", "inference")
-ROWS_PER_BLOCK = 8192
 
 
 @dataclass(frozen=True)
@@ -50,6 +51,8 @@ class Relabeller:
         cluster_weights: wanted share of each cluster, up to a factor; uniform if None.
         batch_size: images per forward pass.
         seed: of the order and the augmentation of the views.
+        storage: where scores live, a kind of labelling.storage, or "auto": the fastest that fits. `plan` says which.
+        scratch: folder for storage on disk; without one there is none.
     """
 
     def __init__(
@@ -67,6 +70,8 @@ class Relabeller:
         cluster_weights=None,
         batch_size=256,
         seed=0,
+        storage="auto",
+        scratch=None,
     ):
         if views < 1:
             raise ValueError(f"views={views}: at least one view of every image is needed.")
@@ -84,6 +89,16 @@ class Relabeller:
                 f"{len(cluster_weights)} cluster_weights for heads of {sorted(set(model.num_clusters))} clusters: "
                 "every head needs as many clusters as there are weights."
             )
+        self.plan = plan_storage(
+            source.num_examples,
+            max(model.num_clusters),
+            int(model.heads.kernel.shape[0]),
+            available_memory(),
+            available_disk(scratch),
+            views=views,
+            kind=storage,
+        )
+        self.scratch = scratch
         self.model, self.source = model, source
         self.views, self.seed = views, seed
         self.batch_size = _batch_for_all(batch_size, source.num_examples, model.distribute_strategy)
@@ -128,12 +143,15 @@ class Relabeller:
         return HeadRecord(head, before, after, _objective(log_p, before), _objective(log_p, after), solution)
 
     def _scores(self, features, head):
-        """log_p of one head as row blocks [n, K_head] on the device."""
-        return [
-            tf.add_n([self.model.heads.log_probabilities(z[start : start + ROWS_PER_BLOCK], head) for z in features])
-            / self.views
-            for start in range(0, self.source.num_examples, ROWS_PER_BLOCK)
-        ]
+        """log_p of one head as row blocks [n, K_head] on the devices of the model."""
+
+        def block(start, stop):
+            views = [self.model.heads.log_probabilities(z[start:stop], head) for z in features]
+            return views[0] if len(views) == 1 else tf.add_n(views) / len(views)
+
+        strategy = self.model.distribute_strategy
+        devices = strategy.extended.worker_devices if strategy.num_replicas_in_sync > 1 else ()
+        return HeadScores(block, self.source.num_examples, self.plan.kind, scratch=self.scratch, devices=devices)
 
 
 def _batch_for_all(batch_size, num_examples, strategy):

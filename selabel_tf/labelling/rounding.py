@@ -4,17 +4,19 @@
     balanced   maximise sum_i log p(i, l_i)  subject to  #{i: l_i = k} = floor or ceil of N w_k
 
 The balanced labels do not depend on lambda or log_alpha: f = log_alpha / lambda only tells where to start. They are
-found exactly. Every row keeps its `CANDIDATES` best clusters at the prices f (one reading of the scores), the sizes are
-repaired on these lists (`exchange`), and one more reading checks the new prices against all N x K scores: where no
+found exactly. Every row keeps its best clusters at the prices f (`candidates`, one reading of the scores), the sizes
+are repaired on these lists (`exchange`), and one more reading checks the new prices against all N x K scores: where no
 row has a better choice the labels are optimal by duality, otherwise such rows get new lists and the repair goes on.
+Prices that leave many rows out of place are first improved on the lists (`sharpening`). Beside the scores this takes
+150 bytes per row and 8 K^2, and as a rule no more than two readings.
 """
 
-from dataclasses import dataclass
+from functools import partial
 
 import numpy as np
 import tensorflow as tf
 
-from selabel_tf.labelling import sinkhorn
+from selabel_tf.labelling.candidates import Candidates
 from selabel_tf.labelling.exchange import Exchange
 from selabel_tf.labelling.scores import (
     RowBlocks,
@@ -24,12 +26,13 @@ from selabel_tf.labelling.scores import (
     refuse_bad_rows,
     wanted_weights,
 )
+from selabel_tf.labelling.sharpening import sharper_prices
 
-CANDIDATES = 16
-ROUNDS = 20  # of repair and check; two or three are the rule
-FEW = 500  # rows out of place that are soon repaired one by one, whatever
+WIDTH = 16  # candidates of each row
+ROUNDS = 20  # of repair and check; one or two are the rule
+FEW = 500  # rows out of place that are soon repaired, whatever
 ROUGH = 0.02  # share of rows out of place above which better prices are cheaper than repairing
-SHARPER = 8.0  # factor of lambda to find better prices at
+SHARPENINGS = 3  # attempts at better prices
 
 
 def hard_labels(log_p, log_alpha, *, lambda_=25.0) -> np.ndarray:
@@ -56,74 +59,35 @@ def balanced_labels(log_p, log_alpha, *, lambda_=25.0, cluster_weights=None) -> 
     blocks = RowBlocks(log_p)
     weights = wanted_weights(cluster_weights, blocks.num_clusters)
     prices = checked_log_alpha(log_alpha, blocks.num_clusters) / lambda_
-    prices, choices = _near_prices(blocks, prices, lambda_, weights)
+    candidates = Candidates(blocks, prices, WIDTH, weights)
     limits = _size_limits(blocks.num_rows, weights)
-    width, balanced = CANDIDATES, None
+    misplaced = partial(_misplaced, lower=limits[0], upper=limits[1])
+    few = max(FEW, ROUGH * blocks.num_rows)
+    labels, balanced, width, sharpenings = candidates.choose(prices), None, WIDTH, SHARPENINGS
     for _ in range(ROUNDS):
-        exchange = Exchange(choices.labels, prices, choices.candidates, choices.values, *limits)
-        if exchange.balance():
-            balanced = exchange.labels.astype(np.int32)
+        if sharpenings and misplaced(labels) > few:
+            sharpenings -= 1
+            prices, labels = sharper_prices(candidates, prices, lambda_, weights, misplaced, few / 4)
+            if misplaced(labels) > few:  # the lists are of far other prices
+                candidates.renew(blocks, prices, labels)
+                continue
+        exchange = Exchange(labels, prices, candidates.clusters, candidates.values, *limits)
+        done, prices, labels = exchange.balance(), exchange.prices, exchange.labels
+        if done:
+            balanced = labels.astype(np.int32)
+            if not candidates.renew(blocks, prices, labels):
+                break
         else:
             width *= 4  # with all K clusters as candidates there is always a way
-        prices = exchange.prices
-        choices = _choose(blocks, prices, width, exchange.labels)
-        if balanced is not None and np.array_equal(choices.labels, balanced):
-            break
+            candidates = Candidates(blocks, prices, width, weights)
+            labels = candidates.choose(prices)
     return balanced
 
 
-@dataclass(frozen=True)
-class _Choices:
-    """labels: int64 [N]. candidates: int32 [N, C], label included; values: float32 [N, C], their log p."""
-
-    labels: np.ndarray
-    candidates: np.ndarray
-    values: np.ndarray
-
-    def misplaced(self, lower, upper):
-        """How many rows must leave their cluster before the sizes can hold."""
-        sizes = np.bincount(self.labels, minlength=len(lower))
-        return max(np.maximum(sizes - upper, 0).sum(), np.maximum(lower - sizes, 0).sum())
-
-
-def _choose(blocks, prices, width, labels=None):
-    """One reading: each row's label (kept where nothing is better), and its best clusters at these prices."""
-    prices, parts, row = tf.constant(prices), [], 0
-    for block in blocks:
-        own = np.full(len(block), -1) if labels is None else labels[row : row + len(block)]
-        parts.append(_choose_block(block, prices, width, row, tf.constant(own, tf.int64)))
-        row += len(block)
-    *columns, bad_rows = zip(*parts, strict=True)
-    refuse_bad_rows(bad_rows, [len(part) for part in columns[0]])
-    return _Choices(*(np.concatenate(column) for column in columns))
-
-
-def _near_prices(blocks, prices, lambda_, weights):
-    """Prices at which few rows are out of place, and the choices there.
-
-    A soft plan (small lambda, or a network that does not know yet) has balanced masses but unbalanced best choices.
-    Solving on at larger lambda takes few readings and saves repairing a large share of the rows one by one.
-    """
-    choices = _choose(blocks, prices, CANDIDATES)
-    limits = _size_limits(blocks.num_rows, weights)
-    for _ in range(3):
-        misplaced = choices.misplaced(*limits)
-        if misplaced <= max(ROUGH * blocks.num_rows, FEW):
-            break
-        lambda_ = min(SHARPER * lambda_, 1e6)
-        sharper = sinkhorn.solve(
-            blocks,
-            lambda_=lambda_,
-            cluster_weights=weights,
-            log_alpha=prices * lambda_,
-            tolerance=ROUGH,
-            max_passes=50,
-        )
-        sharper_prices = sharper.log_alpha / lambda_
-        sharper_choices = _choose(blocks, sharper_prices, CANDIDATES)
-        if sharper_choices.misplaced(*limits) < misplaced:
-            prices, choices = sharper_prices, sharper_choices
-    return prices, choices
+def _misplaced(labels, lower, upper):
+    """How many rows must leave their cluster before the sizes can hold."""
+    sizes = np.bincount(labels, minlength=len(lower))
+    return max(np.maximum(sizes - upper, 0).sum(), np.maximum(lower - sizes, 0).sum())
 
 
 def _size_limits(num_rows, weights):
@@ -132,38 +96,13 @@ def _size_limits(num_rows, weights):
     return np.floor(sizes + 1e-7).astype(np.int64), np.ceil(sizes - 1e-7).astype(np.int64)
 
 
-_BLOCK = tf.TensorSpec([None, None], tf.float32)
-_VECTOR = tf.TensorSpec([None], tf.float64)
-
-
-@tf.function(input_signature=[_BLOCK, tf.TensorSpec([], tf.float64), _VECTOR])
+@tf.function(
+    input_signature=[
+        tf.TensorSpec([None, None], tf.float32),
+        tf.TensorSpec([], tf.float64),
+        tf.TensorSpec([None], tf.float64),
+    ]
+)
 def _best_choice(log_p, lambda_, log_alpha):
     scores = lambda_ * tf.cast(log_p, tf.float64) + log_alpha
     return tf.argmax(scores, axis=1, output_type=tf.int32), first_bad_row(log_p)
-
-
-@tf.function(
-    input_signature=[
-        _BLOCK,
-        _VECTOR,
-        tf.TensorSpec([], tf.int32),
-        tf.TensorSpec([], tf.int64),
-        tf.TensorSpec([None], tf.int64),
-    ]
-)
-def _choose_block(log_p, prices, width, first_row, own):
-    """Labels [n], candidates [n, width + 2] and their log p. own: the labels to keep if they are best, or -1."""
-    scores = tf.cast(log_p, tf.float64) + prices  # [n, K]
-    num_rows, num_clusters = tf.shape(scores)[0], tf.shape(scores)[1]
-    top, best = tf.math.top_k(scores, tf.minimum(width, num_clusters))
-    slack = 1e-9 * (1 + tf.abs(top[:, :1]))  # prices are sums of many numbers: equal only to rounding
-    # Among equals, row i takes the first cluster from i mod K on: uniform predictions spread over all clusters.
-    row = first_row + tf.range(num_rows, dtype=tf.int64)  # [n]
-    turn = tf.cast(row % tf.cast(num_clusters, tf.int64), tf.int32)
-    order = (tf.range(num_clusters) - turn[:, None]) % num_clusters  # [n, K]
-    chosen = tf.argmin(tf.where(scores >= top[:, :1] - slack, order, num_clusters), axis=1)  # [n]
-    own_scores = tf.gather(scores, tf.maximum(own, 0), batch_dims=1)
-    labels = tf.where((own >= 0) & (own_scores >= top[:, 0] - slack[:, 0]), own, chosen)
-    # The last column is any cluster, another one for each row: it ties the exchange graph together.
-    candidates = tf.concat([tf.cast(labels, tf.int32)[:, None], best, turn[:, None]], axis=1)
-    return labels, candidates, tf.gather(log_p, candidates, batch_dims=1), first_bad_row(log_p)

@@ -19,9 +19,12 @@ class RowBlocks:
 
     log_p: array or tensor [N, K], or a re-iterable of such blocks [n_b, K]. Values are not looked at here.
     `num_clusters` is known at once; `num_rows` of a re-iterable is None until its first complete reading.
+    `kernel_form`: what the solver may keep beside the scores, as the arguments of `kernel.Kernel`. A source that has an
+    attribute of that name decides; otherwise it is a float32 copy in memory.
     """
 
     def __init__(self, log_p):
+        self.kernel_form = getattr(log_p, "kernel_form", ("float32", None))
         if isinstance(log_p, RowBlocks):
             self._blocks, self.num_rows, self.num_clusters = log_p._blocks, log_p.num_rows, log_p.num_clusters
         elif isinstance(log_p, Iterator):

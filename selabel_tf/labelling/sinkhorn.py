@@ -7,11 +7,15 @@ For log-probabilities log p [N, K], weights w [K] (uniform unless told) and lamb
 
 The equation says that the gradient of a concave function of K numbers is zero, so only K-vectors travel between
 readings of the scores. Up to `NEWTON_CLUSTERS` clusters a reading brings the Hessian too, and Newton's method needs
-few; above, Anderson acceleration of Sinkhorn's update. With f = a / lambda, M_i = max_k(lambda log p_ik + a_k),
-x_ik = lambda log p_ik + a_k - M_i, S = N Q and m its column means, every reading also has the certificate:
+few; above, Anderson acceleration of Sinkhorn's update, on a kernel (`kernel`) that is read at the speed of memory:
+exact readings of the scores make it, make it anew when the scalings have gone far, and have the last word. With
+f = a / lambda, M_i = max_k(lambda log p_ik + a_k), x_ik = lambda log p_ik + a_k - M_i, S = N Q and m its column means,
+every exact reading has the certificate:
 
     bound = mean_i min_k(-log p_ik - f_k) + w . f      = (w . a - mean_i M_i) / lambda
     cost  = mean_i sum_k S_ik (-log p_ik)              = (m . a - mean_i (M_i + sum_k S_ik x_ik)) / lambda
+
+Where Anderson is slow, which very sharp problems are, Newton takes over if N K^2 is not too large.
 
 A far start is led in from small lambda, where the problem is smooth, by factors of four with a / lambda kept:
 confident networks at lambda 25 and above make the function all but piecewise linear, and every method creeps there.
@@ -22,16 +26,20 @@ from dataclasses import dataclass
 import numpy as np
 
 from selabel_tf.labelling.anderson import Anderson
+from selabel_tf.labelling.kernel import Kernel
 from selabel_tf.labelling.newton import Newton
 from selabel_tf.labelling.reading import Reader
 from selabel_tf.labelling.scores import RowBlocks, checked_lambda, checked_log_alpha, wanted_weights
 
 NEWTON_CLUSTERS = 256  # the Hessian costs 2 N K^2 operations: above this, more readings without it are faster
+SLOW_PASSES = 150  # and half as many as there are clusters (a Hessian costs ever more passes): then Newton takes over
+HESSIAN_OPERATIONS = 1e11  # all the same, if N K^2 is at most this, some seconds a reading on two cores
 FAR = 1.0  # marginal error (at most 2) above which a start is led in from small lambda
 DEAD = 1e-6  # as is one that leaves a cluster with less than this part of its wanted mass
 STAGE_ERROR = 0.1  # marginal error that suffices on the way in
 STAGE_FACTOR = 4.0
-FINE_TOLERANCE = 1e-5  # below this float32 sums may never get there: float64 throughout
+FINE_TOLERANCE = 1e-5  # below this float32 sums may never get there: float64 throughout, and no kernel
+MARGIN = 0.95  # part of the tolerance that a kernel should reach before its scores are asked
 
 
 @dataclass(frozen=True)
@@ -92,27 +100,62 @@ def solve(
     num_clusters = blocks.num_clusters
     weights = wanted_weights(cluster_weights, num_clusters)
     start = np.zeros(num_clusters) if log_alpha is None else checked_log_alpha(log_alpha, num_clusters)
-    method = Newton(weights) if num_clusters <= NEWTON_CLUSTERS else Anderson(weights)
-    reader = Reader(blocks, with_gram=method.needs_gram, wide=tolerance < FINE_TOLERANCE)
+    fine = tolerance < FINE_TOLERANCE
+    if num_clusters <= NEWTON_CLUSTERS:
+        method, kernel = Newton(weights), None
+    else:
+        method, kernel = Anderson(weights), None if fine else Kernel(*blocks.kernel_form)
+    reader = Reader(blocks, with_gram=method.needs_gram, wide=fine, kernel=kernel)
+    try:
+        best = _search(reader, method, start, lambda_, weights, tolerance, max_passes, on_pass)
+    finally:
+        if kernel is not None:
+            kernel.close()
+    return SinkhornResult(
+        log_alpha=best.log_alpha,
+        marginal_error=best.error(weights),
+        num_passes=reader.num_passes,
+        converged=best.error(weights) <= tolerance,
+        cost=best.cost(),
+        bound=best.bound(weights),
+    )
+
+
+def _search(reader, method, start, lambda_, weights, tolerance, max_passes, on_pass):
+    """The exact reading at lambda_ with the least marginal error, the first within tolerance if there is one."""
+
+    def told(reading):
+        if on_pass is not None:
+            on_pass(PassRecord(reader.num_passes, reading.lambda_, reading.error(weights)))
+        return reading
 
     def read(at_lambda, at_log_alpha):
-        reading = reader.read(at_lambda, at_log_alpha - weights @ at_log_alpha)
-        if on_pass is not None:
-            on_pass(PassRecord(reader.num_passes, at_lambda, reading.error(weights)))
-        return reading
+        return told(reader.read(at_lambda, at_log_alpha - weights @ at_log_alpha))
 
     def is_far(reading):
         return reading.error(weights) > FAR or (reading.masses < DEAD * weights).any()
 
-    best = reading = read(lambda_, start)
+    best = hopeful = reading = read(lambda_, start)  # hopeful: as best, but maybe of the kernel only
     # Where a cluster is nobody's best choice, lift it until it is somebody's equal best: no mass underflows.
     lifted = -reader.survey.column_gaps
-    fresh_starts = [lambda_, min(lambda_, STAGE_FACTOR / max(reader.survey.spread, 1e-30))]
+    smooth = min(lambda_, STAGE_FACTOR / max(reader.survey.spread, 1e-30))
+    fresh_starts = [lambda_, smooth]
     if np.array_equal(start, lambda_ * lifted):
         del fresh_starts[0]
     while best.error(weights) > tolerance and reader.num_passes < max_passes:
+        slow = reader.num_passes >= SLOW_PASSES + len(weights) / 2
+        if not method.needs_gram and slow and reader.gram_operations <= HESSIAN_OPERATIONS:
+            method = Newton(weights)
+            reader.read_with_gram()
+            stuck = reading.error(weights) > STAGE_ERROR
+            reading = read(smooth, smooth * lifted) if stuck else read(reading.lambda_, reading.log_alpha)
+            hopeful = best = min(best, reading, key=lambda one: one.error(weights) if one.lambda_ == lambda_ else 3.0)
+            continue
         last = reader.num_passes == max_passes - 1  # spent at the lambda asked for, whatever the way in has reached
-        if fresh_starts and is_far(reading):
+        if not hopeful.exact and (last or hopeful.error(weights) <= MARGIN * tolerance):
+            hopeful = reading = told(reader.confirm(hopeful))
+            method.restart()
+        elif fresh_starts and is_far(reading):
             smoother = lambda_ if last else fresh_starts.pop(0)
             reading = read(smoother, smoother * lifted)
         elif reading.lambda_ < lambda_ and (last or reading.error(weights) < STAGE_ERROR):
@@ -122,13 +165,8 @@ def solve(
         else:
             fresh_starts.clear()
             reading = read(reading.lambda_, method.propose(reading.log_alpha, reading.masses, reading.gram))
-        if reading.lambda_ == lambda_ and reading.error(weights) < best.error(weights):
-            best = reading
-    return SinkhornResult(
-        log_alpha=best.log_alpha,
-        marginal_error=best.error(weights),
-        num_passes=reader.num_passes,
-        converged=best.error(weights) <= tolerance,
-        cost=best.cost(),
-        bound=best.bound(weights),
-    )
+        if reading.lambda_ == lambda_:
+            hopeful = min(hopeful, reading, key=lambda one: one.error(weights))
+            if reading.exact:
+                best = min(best, reading, key=lambda one: one.error(weights))
+    return best

@@ -39,8 +39,8 @@ def make_model(config, source):
     return model
 
 
-def make_labelling(config, source):
-    """The label passes of a config, as a callback."""
+def make_labelling(config, source, scratch=None):
+    """The label passes of a config, as a callback. scratch: folder they may put scores in while they run."""
     label = config.label
     return SelfLabelCallback(
         source,
@@ -56,6 +56,8 @@ def make_labelling(config, source):
         warm_start=label.warm_start,
         cluster_weights=label.cluster_weights or None,
         seed=config.seed,
+        storage=label.storage,
+        scratch=scratch,
     )
 
 

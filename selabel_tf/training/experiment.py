@@ -63,9 +63,10 @@ def _run(config, workdir, devices, watcher):
     )
     with strategy.scope():
         model = make_model(config, source)
-    labelling = make_labelling(config, source)
+    labelling = make_labelling(config, source, scratch=workdir)
     labelling.on_progress = watcher.on_progress
     labelling.check(model, config.epochs, steps_per_epoch(config, source))
+    watcher.say(labelling.relabeller.plan.reason)
 
     # everything that can be refused has been: only now is the folder claimed
     workdir.mkdir(parents=True, exist_ok=True)

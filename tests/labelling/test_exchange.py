@@ -38,6 +38,34 @@ def test_prices_and_labels_are_optimal_together():
     np.testing.assert_allclose(scores[np.arange(30), rows.labels], scores.max(1), atol=1e-12)
 
 
+def test_rows_that_are_alike_move_together(monkeypatch):
+    moved = []
+    move_along = Exchange._move_along
+    monkeypatch.setattr(Exchange, "_move_along", lambda self, path: moved.append(path) or move_along(self, path))
+    rows = exchange([[0, -5, -1]] * 12, [0] * 12, [5, 3, 4], [5, 3, 4])
+    assert rows.balance()
+    np.testing.assert_array_equal(np.bincount(rows.labels), [5, 3, 4])
+    assert moved == [[0, 2], [0, 1]]
+
+
+def test_one_search_serves_several_pairs_of_clusters(monkeypatch):
+    searches = []
+    search = Exchange._shortest_paths
+    monkeypatch.setattr(Exchange, "_shortest_paths", lambda self: searches.append(self) or search(self))
+    values = [[0, -1, -9, -9], [0, -2, -9, -9], [-9, -9, 0, -3], [-9, -9, 0, -4]]
+    rows = exchange(values, [0, 0, 2, 2], [1] * 4, [1] * 4)
+    assert rows.balance()
+    np.testing.assert_array_equal(rows.labels, [1, 0, 3, 2])
+    assert len(searches) == 1
+
+
+def test_paths_that_share_rows_are_searched_anew():
+    values = [[0, -1, -2], [0, -3, -9], [0, -9, -9]]
+    rows = exchange(values, [0, 0, 0], [1] * 3, [1] * 3)
+    assert rows.balance()
+    np.testing.assert_array_equal(rows.labels, [2, 1, 0])  # row 0 is the cheapest for both
+
+
 def test_candidates_that_leave_no_way_are_reported():
     values = np.zeros([2, 1])
     rows = Exchange(np.zeros(2, int), np.zeros(2), np.zeros([2, 1], int), values, np.ones(2, int), np.ones(2, int))

@@ -6,7 +6,7 @@ import pytest
 import scipy.special
 import tensorflow as tf
 
-from selabel_tf.labelling import relabel
+from selabel_tf.labelling import relabel, sinkhorn, storage
 from selabel_tf.labelling.relabel import Relabeller
 from selabel_tf.labelling.rounding import balanced_labels, hard_labels
 from selabel_tf.labelling.sinkhorn import solve
@@ -98,10 +98,47 @@ def test_views_are_averaged_as_log_probabilities():
 
 def test_scores_are_the_same_in_several_row_blocks(monkeypatch):
     whole = Relabeller(make_model(), Views()).run(0, [0])[0]
-    monkeypatch.setattr(relabel, "ROWS_PER_BLOCK", 64)
+    monkeypatch.setattr(storage, "ROWS_PER_BLOCK", 64)
     blocks = Relabeller(make_model(), Views()).run(0, [0])[0]
     assert (whole.labels_after == blocks.labels_after).mean() > 0.99
     np.testing.assert_allclose(whole.objective_before, blocks.objective_before, rtol=1e-6)
+
+
+@pytest.mark.parametrize("kind", storage.KINDS)
+@pytest.mark.parametrize("rounding", ["argmax", "balanced"])
+def test_labels_do_not_depend_on_where_the_scores_live(kind, rounding, monkeypatch, tmp_path):
+    monkeypatch.setattr(sinkhorn, "NEWTON_CLUSTERS", 0)  # as for large K: with a kernel
+    monkeypatch.setattr(storage, "ROWS_PER_BLOCK", 64)
+    options = {"rounding": rounding, "tolerance": 1e-5, "scratch": tmp_path}
+    expected = Relabeller(make_model(), Views(), storage="float32", **options).run(0, [0])[0]
+    relabeller = Relabeller(make_model(), Views(), storage=kind, **options)
+    record = relabeller.run(0, [0])[0]
+    assert relabeller.plan.kind == kind
+    assert record.solution.converged
+    assert (record.labels_after == expected.labels_after).mean() > 0.99
+    assert list(tmp_path.iterdir()) == []  # nothing is left on disk
+
+
+def test_what_does_not_fit_into_memory_is_refused_before_any_pass(monkeypatch):
+    monkeypatch.setattr(relabel, "available_memory", lambda: 1000)
+    with pytest.raises(ValueError, match="211 x 7 scores on 1 x 12 features needs memory: float32 "):
+        Relabeller(make_model(), Views())
+
+
+def test_two_replicas_give_the_labels_of_one(two_replicas, monkeypatch):
+    monkeypatch.setattr(storage, "ROWS_PER_BLOCK", 64)
+    for newton_clusters in (256, 0):
+        monkeypatch.setattr(sinkhorn, "NEWTON_CLUSTERS", newton_clusters)
+        alone = Relabeller(make_model(), Views(), tolerance=1e-5).run(0, [0])[0]
+        trunk = keras.Sequential([keras.Input((4, 3, 1)), keras.layers.Flatten()])
+        with two_replicas.scope():
+            model = make_model(trunk=trunk)
+        relabeller = Relabeller(model, Views(), tolerance=1e-5)
+        together = relabeller.run(0, [0])[0]
+        scores = relabeller._scores([Views().images.reshape(N, D)], 0)
+        assert [block.device[-5:] for block in scores] == ["CPU:0", "CPU:1", "CPU:0", "CPU:1"]
+        assert (alone.labels_after == together.labels_after).mean() > 0.99
+        np.testing.assert_allclose(alone.solution.log_alpha, together.solution.log_alpha, atol=1e-2)
 
 
 def test_balanced_rounding_makes_sizes_exact():
@@ -181,6 +218,8 @@ def test_a_network_full_of_nan_is_refused_before_the_labels_change():
     [
         ({"views": 0}, "views=0: at least one"),
         ({"batch_norm": "train"}, "Unknown batch_norm 'train'. Available: training, inference"),
+        ({"storage": "tape"}, "Unknown storage 'tape'. Available: auto, float32, recompute, half, disk"),
+        ({"storage": "disk"}, "needs a folder"),
         ({"rounding": "greedy"}, "Unknown rounding 'greedy'. Available: argmax, balanced"),
         ({"cluster_weights": (1.0, 2.0)}, r"2 cluster_weights for heads of \[5, 7\] clusters"),
     ],

@@ -1,0 +1,88 @@
+"""The absorbed kernel against float64 NumPy."""
+
+import numpy as np
+import pytest
+import tensorflow as tf
+
+from selabel_tf.labelling import kernel as kernels
+from selabel_tf.labelling.kernel import Kernel
+from selabel_tf.labelling.reading import Reader
+from selabel_tf.labelling.scores import RowBlocks
+
+ROWS, CLUSTERS, LAMBDA = 211, 17, 25.0
+LOG_P = np.random.default_rng(0).normal(size=(ROWS, CLUSTERS)).astype(np.float32)
+BASE = np.random.default_rng(1).normal(size=CLUSTERS)
+
+
+def exact_masses(log_alpha):
+    scores = LAMBDA * LOG_P.astype(np.float64) + log_alpha
+    plan = np.exp(scores - scores.max(1, keepdims=True))
+    return (plan / plan.sum(1, keepdims=True)).mean(0)
+
+
+def filled(kernel, blocks=(LOG_P[:101], LOG_P[101:103], LOG_P[103:]), log_alpha=BASE):
+    """The kernel as an exact reading leaves it."""
+    Reader(RowBlocks(list(blocks)), kernel=kernel).read(LAMBDA, log_alpha)
+    return kernel
+
+
+@pytest.mark.parametrize("form, tolerance", [("float32", 1e-6), ("disk", 1e-6), ("half", 3e-3)])
+@pytest.mark.parametrize("piece", [kernels.PIECE, 5 * CLUSTERS, 1])
+def test_masses_near_the_base_are_those_of_float64(form, tolerance, piece, monkeypatch, tmp_path):
+    monkeypatch.setattr(kernels, "PIECE", piece)
+    kernel = filled(Kernel(form, tmp_path))
+    for move in (np.zeros(CLUSTERS), np.linspace(-10, 10, CLUSTERS), np.linspace(500, 529, CLUSTERS)):
+        masses = kernel.masses(BASE + move)
+        assert masses.dtype == np.float64 and masses.sum() == pytest.approx(1)
+        np.testing.assert_allclose(masses, exact_masses(BASE + move), atol=tolerance)
+
+
+def test_blocks_on_several_devices_are_summed_where_they_are(monkeypatch):
+    on_devices = []
+    for number, rows in enumerate((slice(0, 101), slice(101, 103), slice(103, ROWS))):
+        with tf.device(f"CPU:{number % 2}"):
+            on_devices.append(tf.identity(LOG_P[rows]))
+    move = np.linspace(-7, 7, CLUSTERS)
+    np.testing.assert_allclose(filled(Kernel(), on_devices).masses(BASE + move), exact_masses(BASE + move), atol=1e-6)
+    # as if they were accelerators
+    monkeypatch.setattr(kernels, "HOST", "no such device")
+    for form, tolerance in (("float32", 1e-6), ("half", 3e-3)):
+        kernel = filled(Kernel(form), on_devices)
+        assert [block.device[-5:] for block in kernel._blocks] == ["CPU:0", "CPU:1", "CPU:0"]
+        np.testing.assert_allclose(kernel.masses(BASE + move), exact_masses(BASE + move), atol=tolerance)
+
+
+def test_it_serves_one_lambda_and_scalings_within_reach():
+    kernel = Kernel()
+    assert not kernel.holds(LAMBDA, BASE)
+    filled(kernel)
+    assert kernel.holds(LAMBDA, BASE + 1000.0)  # a constant changes nothing
+    assert kernel.holds(LAMBDA, BASE + np.linspace(0, 29, CLUSTERS))
+    assert not kernel.holds(LAMBDA, BASE + np.linspace(0, 31, CLUSTERS))
+    assert not kernel.holds(LAMBDA + 1, BASE)
+
+
+def test_rounding_of_half_precision_is_taken_out_by_a_correction():
+    kernel = filled(Kernel("half"))
+    near, nearer = BASE + 0.3 * np.sin(np.arange(CLUSTERS)), BASE + 0.31 * np.sin(np.arange(CLUSTERS))
+    before = np.abs(kernel.masses(nearer) - exact_masses(nearer)).sum()
+    kernel.correct(exact_masses(near), kernel.masses(near))
+    np.testing.assert_allclose(kernel.masses(near), exact_masses(near), rtol=1e-6)
+    assert np.abs(kernel.masses(nearer) - exact_masses(nearer)).sum() < before / 10
+
+
+def test_no_entry_is_denormal():
+    kernel = filled(Kernel(), log_alpha=200 * BASE)
+    entries = np.concatenate(kernel._blocks)
+    assert entries.max() == 1 and entries[entries > 0].min() >= kernels.NEGLIGIBLE
+
+
+def test_a_new_base_replaces_the_blocks_one_by_one(tmp_path):
+    kernel = filled(Kernel("disk", tmp_path))
+    filled(kernel, log_alpha=BASE + np.linspace(0, 99, CLUSTERS))
+    assert len(kernel._blocks) == 3
+    assert sorted(path.name for path in tmp_path.rglob("*.float32")) == [f"0000{i}.float32" for i in range(3)]
+    log_alpha = BASE + np.linspace(0, 90, CLUSTERS)
+    np.testing.assert_allclose(kernel.masses(log_alpha), exact_masses(log_alpha), atol=1e-6)
+    kernel.close()
+    assert list(tmp_path.iterdir()) == [] and not kernel.holds(LAMBDA, BASE)

@@ -1,0 +1,112 @@
+"""Where scores live: the plan, and the row blocks."""
+
+import math
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from selabel_tf.labelling import storage
+from selabel_tf.labelling.storage import HeadScores, available_disk, available_memory, plan_storage
+
+GIB = 2**30
+N, K, D = 1_281_167, 3000, 512  # 14.3 GiB of scores, 2.4 GiB of features
+
+
+@pytest.mark.parametrize(
+    "memory, disk, kind",
+    [
+        (40, 0, "float32"),
+        (20, 0, "recompute"),
+        (12, 0, "half"),
+        (12, 100, "half"),
+        (5, 100, "disk"),
+        (math.inf, 0, "float32"),
+    ],
+)
+def test_the_fastest_that_fits_is_picked_and_told(memory, disk, kind):
+    plan = plan_storage(N, K, D, memory * GIB, disk * GIB)
+    assert plan.kind == kind
+    assert plan.bytes_needed <= memory * GIB
+    assert f"{N} x {K} scores on 1 x {D} features" in plan.reason and "the fastest way that fits" in plan.reason
+
+
+def test_bytes_are_those_of_scores_kernel_features_and_one_block_at_work():
+    needed = {kind: plan_storage(N, K, D, 100 * GIB, 100 * GIB, kind=kind).bytes_needed for kind in storage.KINDS}
+    work = storage.WORKING_COPIES * 8192 * K * 4
+    assert needed["disk"] == 4 * N * D + work
+    assert needed["half"] == needed["disk"] + 2 * N * K
+    assert needed["recompute"] == needed["disk"] + 4 * N * K
+    assert needed["float32"] == needed["disk"] + 8 * N * K
+    assert plan_storage(N, K, D, 100 * GIB, 0, views=3).bytes_needed == needed["float32"] + 8 * N * D
+
+
+def test_few_clusters_need_no_kernel():
+    assert plan_storage(1009, 101, 7, GIB, 0).bytes_needed == 4 * 1009 * (7 + 101 + storage.WORKING_COPIES * 101)
+    assert plan_storage(1009, 101, 7, GIB, 0, kind="half").reason.startswith(
+        "1009 x 101 scores on 1 x 7 features: recomputed from features, "
+    )
+
+
+def test_what_was_asked_for_is_taken_though_another_is_faster():
+    plan = plan_storage(N, K, D, 40 * GIB, 0, kind="half")
+    assert plan.kind == "half" and "bfloat16" in plan.reason and "label.storage=half" in plan.reason
+
+
+def test_what_does_not_fit_is_refused_with_the_numbers_and_the_remedy():
+    with pytest.raises(ValueError, match=r"float32 31.8 GiB.*half 10.3 GiB.*there are 5.0 GiB.*Use fewer clusters"):
+        plan_storage(N, K, D, 5 * GIB, 0)
+    with pytest.raises(ValueError, match=r"float32 31.8 GiB; there are 20.0 GiB.*storage='recompute' would fit"):
+        plan_storage(N, K, D, 20 * GIB, 0, kind="float32")
+    with pytest.raises(ValueError, match=r"disk 3.2 GiB and 14.3 GiB of disk; there are 5.0 GiB, and 2.0 GiB of disk"):
+        plan_storage(N, K, D, 5 * GIB, 2 * GIB, kind="disk")
+
+
+def test_bad_kinds_are_refused():
+    with pytest.raises(ValueError, match=r"Unknown storage 'tape'\. Available: auto, float32"):
+        plan_storage(N, K, D, GIB, 0, kind="tape")
+    with pytest.raises(ValueError, match="needs a folder"):
+        plan_storage(N, K, D, GIB, 0, kind="disk")
+
+
+@pytest.mark.parametrize("kind, times", [("float32", 1), ("recompute", 2), ("half", 2), ("disk", 2)])
+def test_scores_are_kept_or_made_again(kind, times, monkeypatch):
+    monkeypatch.setattr(storage, "ROWS_PER_BLOCK", 7)
+    matrix, asked = np.random.default_rng(0).normal(size=(23, 5)), []
+
+    def block(start, stop):
+        asked.append((start, stop))
+        return matrix[start:stop]
+
+    scores = HeadScores(block, 23, kind, scratch="folder")
+    for _ in range(2):
+        np.testing.assert_array_equal(np.concatenate(list(scores)), matrix)
+    assert asked == times * [(0, 7), (7, 14), (14, 21), (21, 23)]
+    assert scores.kernel_form == ({"half": "half", "disk": "disk"}.get(kind, "float32"), "folder")
+
+
+def test_memory_and_disk_to_be_had_are_positive(tmp_path):
+    assert available_memory() > 0
+    assert available_disk(tmp_path / "not" / "yet") > 0
+    assert available_disk(None) == 0
+
+
+@pytest.mark.parametrize("limit, expected", [("9000", 7000), ("max", 50 * 1024)])
+def test_a_containers_limit_counts(limit, expected, monkeypatch):
+    files = {
+        "/proc/meminfo": "MemTotal: 99 kB\nMemAvailable:    50 kB\n",
+        "/sys/fs/cgroup/memory.max": f"{limit}\n",
+        "/sys/fs/cgroup/memory.current": "2000\n",
+    }
+    monkeypatch.setattr(Path, "is_file", lambda path: str(path) in files)
+    monkeypatch.setattr(Path, "read_text", lambda path: files[str(path)])
+    assert available_memory() == expected
+
+
+def test_without_meminfo_the_system_is_asked_otherwise(monkeypatch):
+    monkeypatch.setattr(Path, "is_file", lambda path: False)
+    monkeypatch.setattr(storage.os, "sysconf_names", {"SC_AVPHYS_PAGES": 0})
+    monkeypatch.setattr(storage.os, "sysconf", {"SC_AVPHYS_PAGES": 11, "SC_PAGE_SIZE": 4096}.get)
+    assert available_memory() == 11 * 4096
+    monkeypatch.setattr(storage.os, "sysconf_names", {})
+    assert available_memory() == math.inf

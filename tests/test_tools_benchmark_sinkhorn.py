@@ -1,0 +1,74 @@
+"""The benchmark at sizes where it proves nothing but that it works, in processes of its own."""
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import numpy as np
+import pytest
+from scipy.special import log_softmax
+
+ROOT = Path(__file__).resolve().parents[1]
+
+
+def benchmark(*arguments, check=True):
+    command = [sys.executable, "-m", "tools.benchmark_sinkhorn", *arguments]
+    environment = {k: v for k, v in os.environ.items() if not k.startswith(("TF_", "PYTEST"))}
+    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, env=environment, timeout=600)
+    if check:
+        assert done.returncode == 0, done.stderr
+    return done
+
+
+@pytest.fixture(scope="module")
+def measured(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("benchmark")
+    logits = 2 * np.random.default_rng(0).normal(size=(211, 13))
+    np.save(folder / "real.npy", log_softmax(logits, axis=1).astype(np.float32))
+    done = benchmark(
+        "--sizes=499x263",
+        f"--scores={folder / 'real.npy'}",
+        "--lambdas=7",
+        "--solvers=ours,two_updates",
+        "--bandwidth=1009x101",
+        f"--output={folder / 'out.json'}",
+    )
+    return done.stdout, json.loads((folder / "out.json").read_text())
+
+
+def test_all_solvers_reach_the_same_cost_within_the_tolerance(measured):
+    _, numbers = measured
+    for problem in ({"rows": 499, "clusters": 263}, {"rows": 211, "clusters": 13}):
+        results = [r for r in numbers["solvers"] if r["rows"] == problem["rows"]]
+        assert [r["solver"] for r in results] == ["ours", "two_updates"]
+        assert all(r["clusters"] == problem["clusters"] and r["marginal_error"] <= 1.1e-4 for r in results)
+        assert results[0]["cost"] == pytest.approx(results[1]["cost"], rel=1e-3)
+        assert all(r["passes"] > 1 and r["seconds"] > 0 and r["peak_bytes"] > 2**20 for r in results)
+
+
+def test_the_table_has_a_row_for_every_solver_and_problem(measured):
+    output, numbers = measured
+    table = output[output.index("Sinkhorn solvers") :]
+    assert table.count("499x263") == 2 and table.count("real.npy 211x13") == 2
+    assert numbers["bandwidth"][0]["ratio_least"] > 0 and "1009x101" in table
+    assert "All numbers: " in output
+
+
+def test_what_does_not_fit_into_memory_is_left_out_with_its_need():
+    output = benchmark("--sizes=50000x1000", "--lambdas=25", "--solvers=two_updates", "--memory_gib=0.5").stdout
+    assert "needs about 1.1 GiB of 0.5" in output
+
+
+@pytest.mark.parametrize(
+    "flag, message",
+    [
+        ("--solvers=theirs", "Unknown solver 'theirs'. Available: ours, two_updates, pot_log, pot_stabilized."),
+        ("--sizes=many", "'many' is not a size. Give examples x clusters, e.g. 50000x1000."),
+    ],
+)
+def test_mistakes_are_one_message(flag, message):
+    done = benchmark(flag, check=False)
+    assert done.returncode == 1
+    assert message in done.stderr and "Traceback" not in done.stderr
