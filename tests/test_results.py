@@ -41,3 +41,16 @@ def test_training_figures_in_the_readme_are_the_benchmarks():
     readme = (ROOT / "README.md").read_text()
     assert f"{speed['step_over_supervised_step']:.2f}" in readme
     assert f"{speed['fit_rate_over_step_rate']:.2f}" in readme
+
+
+def test_solver_figures_in_the_readme_are_the_benchmarks():
+    solvers = json.loads((RESULTS / "sinkhorn.json").read_text())["solvers"]
+    readme = (ROOT / "README.md").read_text()
+    found = {(s["solver"], s["rows"], s["lambda"]): s for s in solvers}
+    large = found["ours", 1281167, 25]
+    assert large["marginal_error"] < 1e-4
+    gibibytes = large["peak_bytes"] / 2**30
+    assert f"{large['seconds']:.0f} s, {large['passes']} passes and {gibibytes:.1f} GiB" in readme
+    ours, theirs = found["ours", 50000, 25], found["two_updates", 50000, 25]
+    assert f"{ours['passes']} passes and {ours['seconds']:.1f} s" in readme
+    assert f"take {theirs['passes']} and {theirs['seconds']:.1f} s" in readme

@@ -10,7 +10,7 @@ is NumPy in one thread per core: its BLAS is several times faster than TensorFlo
 used where M lies on another device. There no row travels: each device sums its own blocks, and only K numbers meet.
 
 M is float32, or bfloat16 as storage with float32 arithmetic, in memory or in files; what rounding does to the masses is
-taken out by `correct`. Entries below 1e-25 are zero: they cannot matter while a - a0 spans at most 30 (then the kernel
+taken out by `correct`. Entries below 1e-28 are zero: they cannot matter while a - a0 spans at most 44 (then the kernel
 is made anew), and denormal numbers, which CPUs are slow at, cannot arise.
 """
 
@@ -23,8 +23,8 @@ from pathlib import Path
 import numpy as np
 import tensorflow as tf
 
-REACH = 30.0  # max - min of a - a0 up to which a kernel serves
-NEGLIGIBLE = 1e-25
+REACH = 44.0  # max - min of a - a0 up to which a kernel serves
+NEGLIGIBLE = 1e-28
 HOST = "CPU"  # device type whose tensors NumPy can read in place
 PIECE = 2**18  # entries of M in one product: few enough that BLAS starts no threads of its own
 STACK = 4  # pieces that a thread works on at a time: 4 MiB stay in the cache between the two products
@@ -61,7 +61,7 @@ class Kernel:
     def masses(self, log_alpha):
         """Column masses of the plan at log_alpha, float64 [K], sum 1."""
         move = log_alpha - self._base
-        scaling = np.exp(move - (move.max() + move.min()) / 2)  # exp(-15) to exp(15)
+        scaling = np.exp(move - (move.max() + move.min()) / 2)  # exp(-22) to exp(22)
         masses = scaling * self._sums(scaling.astype(np.float32)) * self._correction
         return masses / masses.sum()
 

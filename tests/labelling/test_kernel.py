@@ -31,7 +31,7 @@ def filled(kernel, blocks=(LOG_P[:101], LOG_P[101:103], LOG_P[103:]), log_alpha=
 def test_masses_near_the_base_are_those_of_float64(form, tolerance, piece, monkeypatch, tmp_path):
     monkeypatch.setattr(kernels, "PIECE", piece)
     kernel = filled(Kernel(form, tmp_path))
-    for move in (np.zeros(CLUSTERS), np.linspace(-10, 10, CLUSTERS), np.linspace(500, 529, CLUSTERS)):
+    for move in (np.zeros(CLUSTERS), np.linspace(-10, 10, CLUSTERS), np.linspace(500, 543, CLUSTERS)):
         masses = kernel.masses(BASE + move)
         assert masses.dtype == np.float64 and masses.sum() == pytest.approx(1)
         np.testing.assert_allclose(masses, exact_masses(BASE + move), atol=tolerance)
@@ -57,8 +57,8 @@ def test_it_serves_one_lambda_and_scalings_within_reach():
     assert not kernel.holds(LAMBDA, BASE)
     filled(kernel)
     assert kernel.holds(LAMBDA, BASE + 1000.0)  # a constant changes nothing
-    assert kernel.holds(LAMBDA, BASE + np.linspace(0, 29, CLUSTERS))
-    assert not kernel.holds(LAMBDA, BASE + np.linspace(0, 31, CLUSTERS))
+    assert kernel.holds(LAMBDA, BASE + np.linspace(0, kernels.REACH - 1, CLUSTERS))
+    assert not kernel.holds(LAMBDA, BASE + np.linspace(0, kernels.REACH + 3, CLUSTERS))
     assert not kernel.holds(LAMBDA + 1, BASE)
 
 
