@@ -1,5 +1,8 @@
 """The only inference loop: a dataset of (image, index) batches -> one row per example, addressed by index."""
 
+import difflib
+
+import keras
 import numpy as np
 import tensorflow as tf
 
@@ -59,6 +62,20 @@ class Extractor:
 def extract(forward, batches, num_examples, on_batch=None):
     """Extractor for a single use."""
     return Extractor(forward)(batches, num_examples, on_batch)
+
+
+def at_layers(backbone, names) -> keras.Model:
+    """The part of a functional `backbone` up to the layers `names`: images -> list of their outputs, in that order.
+
+    It shares the backbone's weights. An unknown name is refused with the list of the known ones.
+    """
+    layers = {layer.name: layer for layer in backbone.layers}
+    for name in names:
+        if name not in layers:
+            close = difflib.get_close_matches(name, layers, n=1)
+            hint = f" Did you mean {close[0]!r}?" if close else ""
+            raise ValueError(f"{backbone.name} has no layer {name!r}.{hint} Its layers: {', '.join(layers)}.")
+    return keras.Model(backbone.input, [layers[name].output for name in names], name=f"{backbone.name}_layers")
 
 
 def _check_new(where, seen):

@@ -2,7 +2,8 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from selabel_tf.features import Extractor, extract
+from selabel_tf.features import Extractor, at_layers, extract
+from selabel_tf.models import backbone
 
 IMAGES = np.random.default_rng(0).random((37, 3, 2, 1), np.float32)
 
@@ -72,3 +73,18 @@ def test_an_example_that_comes_twice_is_refused():
 def test_an_index_of_another_set_is_refused(index):
     with pytest.raises(ValueError, match=r"outside 0\.\.36"):
         extract(flatten, batches([0, index]), 37)
+
+
+def test_layers_of_a_backbone_in_the_order_asked_for():
+    trunk = backbone("small_conv", (16, 16, 1))
+    names = [layer.name for layer in trunk.layers]
+    images = np.random.default_rng(1).normal(size=(3, 16, 16, 1)).astype(np.float32)
+    last, early = at_layers(trunk, [names[-1], names[2]])(images)
+    np.testing.assert_array_equal(last, trunk(images))
+    assert early.shape == (3, *trunk.layers[2].output.shape[1:])
+
+
+def test_an_unknown_layer_is_refused_with_the_known_ones():
+    trunk = backbone("small_conv", (16, 16, 1))
+    with pytest.raises(ValueError, match=r"no layer 'convv1'.* Its layers: .*conv1"):
+        at_layers(trunk, ["convv1"])

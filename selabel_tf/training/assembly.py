@@ -1,11 +1,27 @@
 """The parts of an experiment, made from its config: source, model, label passes, learning rate."""
 
+from dataclasses import dataclass
+
 import keras
 
 from ..data import digits, from_folder, from_tfds
 from ..models import SelfLabelModel, backbone
 from .self_label_callback import SelfLabelCallback
 from .sgd import CoupledSGD
+
+
+@dataclass(frozen=True)
+class TrainingSet:
+    """What a model has to know of its training images: enough to make it again without them."""
+
+    name: str
+    num_examples: int
+    image_shape: tuple[int, int, int]
+    fingerprint: str
+
+    @classmethod
+    def of(cls, source):
+        return cls(source.name, source.num_examples, tuple(source.image_shape), source.fingerprint)
 
 
 def make_source(config, split=None):
@@ -23,7 +39,7 @@ def make_source(config, split=None):
 
 
 def make_model(config, source):
-    """The compiled, untrained model of a config; the same weights every time."""
+    """The compiled, untrained model of a config; the same weights every time. source: a Source, or a TrainingSet."""
     keras.utils.set_random_seed(config.seed)
     usual = keras.config.dtype_policy()
     keras.config.set_dtype_policy(config.model.precision)

@@ -84,7 +84,7 @@ def _run(config, workdir, devices, watcher):
                 labelling,
                 keras.callbacks.LearningRateScheduler(learning_rate(config.optimizer)),
                 LogCallback(log, source.num_examples),
-                CheckpointCallback(workdir / "checkpoints", config, log),
+                CheckpointCallback(workdir / "checkpoints", config, source, log),
                 *watcher.callbacks,
             ],
         )

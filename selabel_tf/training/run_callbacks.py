@@ -2,6 +2,7 @@
 
 import math
 import time
+from dataclasses import asdict
 
 import keras
 import numpy as np
@@ -9,6 +10,7 @@ import numpy as np
 from ..config import config_hash
 from ..evaluation.figures import filters
 from . import checkpoints
+from .assembly import TrainingSet
 
 
 class LogCallback(keras.callbacks.Callback):
@@ -56,9 +58,10 @@ class LogCallback(keras.callbacks.Callback):
 class CheckpointCallback(keras.callbacks.Callback):
     """Saves the state of the run every `config.checkpoint_every` epochs and at the end."""
 
-    def __init__(self, folder, config, log):
+    def __init__(self, folder, config, source, log):
         super().__init__()
         self.folder, self.config, self.log = folder, config, log
+        self.training_set = asdict(TrainingSet.of(source))
 
     def on_epoch_end(self, epoch, logs=None):
         done = epoch + 1
@@ -68,5 +71,6 @@ class CheckpointCallback(keras.callbacks.Callback):
                 "step": done * self.params["steps"],
                 "num_records": self.log.num_records,
                 "config_hash": config_hash(self.config),
+                "training_set": self.training_set,
             }
             checkpoints.save(self.folder, self.model, facts)

@@ -1,0 +1,82 @@
+"""A run folder as later tools see it: its settings, its network, and images to judge it by. Nothing is written.
+
+    run = load_run("runs/digits")
+    train, test = run.sources()                                             what the run was trained and tested on
+    train, test = run.sources(["data.name=cifar100", "data.data_dir=..."])  or other images, brought to its input size
+
+The network is made from the checkpoint alone: its training images need not be there.
+"""
+
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+from .. import config as configs
+from ..config import Config
+from ..models import SelfLabelModel
+from . import checkpoints
+from .assembly import TrainingSet, make_model, make_source
+
+
+@dataclass(frozen=True)
+class TrainedRun:
+    """One run at its newest checkpoint."""
+
+    workdir: Path
+    config: Config
+    checkpoint: checkpoints.Checkpoint
+    training_set: TrainingSet
+    model: SelfLabelModel
+
+    def data_config(self, settings=()):
+        """The run's config with `settings` ("data.name=cifar100", ...) for its images; the input size stays."""
+        for setting in settings:
+            if not setting.startswith(("data.", "augment.")):
+                raise ValueError(
+                    f"{setting!r} is a setting of training, which is over. Images are chosen by data.* and augment.*."
+                )
+        config = configs.override(self.config, settings)
+        if not config.augment.size:
+            height = self.training_set.image_shape[0]
+            config = replace(config, augment=replace(config.augment, size=height))
+        return config
+
+    def sources(self, settings=()):
+        """(train, test): the images of `data_config`; `test` is None where there is no test split."""
+        config = self.data_config(settings)
+        train = make_source(config)
+        test = make_source(config, config.data.test_split) if config.data.test_split else None
+        wanted = self.training_set.image_shape
+        for source in (train, test):
+            if source is not None and tuple(source.image_shape) != wanted:
+                raise ValueError(
+                    f"{source.name} gives images {_by(source.image_shape)}, the network of {self.workdir} takes "
+                    f"{_by(wanted)}. Leave augment.size as it was in training, and choose images of as many channels."
+                )
+        return train, test
+
+    def untrained_model(self):
+        """The same network as it was before the first step: the baseline of random weights."""
+        return make_model(self.config, self.training_set)
+
+
+def load_run(workdir) -> TrainedRun:
+    """The run in `workdir`, at its newest whole checkpoint; finished or not."""
+    workdir = Path(workdir)
+    record = workdir / "config.json"
+    if not record.is_file():
+        raise ValueError(f"{workdir} holds no run: it has no config.json. Give the --workdir of a tools.train run.")
+    config = configs.read(record)
+    checkpoint = checkpoints.latest(workdir / "checkpoints")
+    if checkpoint is None:
+        raise ValueError(
+            f"{workdir} has no whole checkpoint yet. Let the run reach its first one, or resume it with tools.train."
+        )
+    facts = checkpoint.facts["training_set"]
+    training_set = TrainingSet(**facts | {"image_shape": tuple(facts["image_shape"])})
+    model = make_model(config, training_set)
+    checkpoints.restore(checkpoint, model)
+    return TrainedRun(workdir, config, checkpoint, training_set, model)
+
+
+def _by(shape):
+    return "x".join(map(str, shape))
