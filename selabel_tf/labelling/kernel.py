@@ -6,28 +6,23 @@ the column masses of the plan without a logarithm or an exponential of an N x K 
     u = exp(a - a0) [K]      r = M u [N]      m = u * (M^T (1 / r)) / N [K]
 
 Two matrix-vector products on a piece of M that stays in the cache between them, so memory is read once. On a CPU that
-is NumPy in one thread per core: its BLAS is several times faster than TensorFlow's matrix-vector product, which is
-used where M lies on another device. There no row travels: each device sums its own blocks, and only K numbers meet.
+is NumPy (`host`): its BLAS is several times faster than TensorFlow's matrix-vector product, which is used where M lies
+on another device. There no row travels: each device sums its own blocks, and only K numbers meet.
 
 M is float32, or bfloat16 as storage with float32 arithmetic, in memory or in files; what rounding does to the masses is
-taken out by `correct`. Entries below 1e-28 are zero: they cannot matter while a - a0 spans at most 44 (then the kernel
-is made anew), and denormal numbers, which CPUs are slow at, cannot arise.
+taken out by `correct`. No entry is below 1.6e-28: such cannot matter while a - a0 spans at most 44 (then the kernel is
+made anew), and denormal numbers, which CPUs are slow at, cannot arise.
 """
 
-import os
 import shutil
-from concurrent.futures import ThreadPoolExecutor
-from itertools import pairwise
 from pathlib import Path
 
 import numpy as np
 import tensorflow as tf
 
+from selabel_tf.labelling.host import Host
+
 REACH = 44.0  # max - min of a - a0 up to which a kernel serves
-NEGLIGIBLE = 1e-28
-HOST = "CPU"  # device type whose tensors NumPy can read in place
-PIECE = 2**18  # entries of M in one product: few enough that BLAS starts no threads of its own
-STACK = 4  # pieces that a thread works on at a time: 4 MiB stay in the cache between the two products
 
 
 class Kernel:
@@ -51,7 +46,7 @@ class Kernel:
         self._number = 0
 
     def keep(self, block):
-        """block: float32 tensor [n, K] of M. The old block of that number goes as the new one comes."""
+        """block: float32 [n, K] of M, a tensor or an array. The old block of that number goes as the new one comes."""
         if self._number == len(self._blocks):
             self._blocks.append(None)
         self._blocks[self._number] = None
@@ -60,10 +55,29 @@ class Kernel:
 
     def masses(self, log_alpha):
         """Column masses of the plan at log_alpha, float64 [K], sum 1."""
-        move = log_alpha - self._base
-        scaling = np.exp(move - (move.max() + move.min()) / 2)  # exp(-22) to exp(22)
+        scaling = self._scaling(log_alpha)
         masses = scaling * self._sums(scaling.astype(np.float32)) * self._correction
         return masses / masses.sum()
+
+    def large_shares(self, log_alpha, threshold, most):
+        """Entries of the rows of S = softmax(lambda log p + log_alpha) above `threshold`; None if more than `most`.
+
+        counts [N] per row; columns and values of all, row by row.
+        """
+        scaling, found, number = self._scaling(log_alpha).astype(np.float32), [], 0
+        with Host() as host:
+            for block in self._blocks:
+                if isinstance(block, np.ndarray):
+                    parts = host.large_shares([block], scaling, threshold)
+                else:
+                    with tf.device(block.device):
+                        parts = [_device_large_shares(tf.cast(block, tf.float32), scaling, threshold)]
+                for part in parts:
+                    found.append([np.asarray(column) for column in part])
+                    number += len(found[-1][1])
+                    if number > most:
+                        return None
+        return [np.concatenate(column) for column in zip(*found, strict=True)]
 
     def correct(self, exact, masses):
         """Where the kernel found `masses` [K], the truth is `exact` [K]: take the difference out from here on."""
@@ -78,71 +92,62 @@ class Kernel:
             shutil.rmtree(self._own_folder, ignore_errors=True)
 
     def _stored(self, block):
-        if HOST not in block.device:
+        if not isinstance(block, np.ndarray):
             return tf.cast(block, tf.bfloat16) if self._form == "half" else block
-        array = np.asarray(block)  # the tensor's own memory
         if self._form == "half":
             # bfloat16 is the upper half of a float32, here rounded to nearest; kept as integers for NumPy
-            return ((array.view(np.uint32) + 0x8000) >> 16).astype(np.uint16)
+            return ((block.view(np.uint32) + 0x8000) >> 16).astype(np.uint16)
         if self._form == "disk":
             self._own_folder.mkdir(parents=True, exist_ok=True)
             path = self._own_folder / f"{self._number:05d}.float32"
-            stored = np.memmap(path, np.float32, "w+", shape=array.shape)
-            stored[:] = array
+            stored = np.memmap(path, np.float32, "w+", shape=block.shape)
+            stored[:] = block
             return stored
-        return array
+        return block
 
     @property
     def _own_folder(self):
         return Path(self._folder) / "selabel-kernel"  # always the same: what a killed process left goes with the next
 
+    def _scaling(self, log_alpha):
+        """exp(a - a0) [K], of exp(-22) to exp(22)."""
+        move = log_alpha - self._base
+        return np.exp(move - (move.max() + move.min()) / 2)
+
     def _sums(self, scaling):
         """M^T (1 / (M scaling)), float64 [K]."""
-        stacks, on_devices = [], {}
+        on_host, on_devices = [], {}
         for block in self._blocks:
             if isinstance(block, np.ndarray):
-                rows = STACK * _rows_per_piece(len(scaling))
-                stacks += [block[start : start + rows] for start in range(0, len(block), rows)]
+                on_host.append(block)
             else:
                 with tf.device(block.device):
                     part = _device_sums(tf.cast(block, tf.float32), scaling)
                     before = on_devices.get(block.device)
                     on_devices[block.device] = part if before is None else before + part
-        total = np.zeros(len(scaling))
-        if stacks:
-            workers = min(_cores(), len(stacks))
-            bounds = np.linspace(0, len(stacks), workers + 1).astype(int)
-            shares = [stacks[a:b] for a, b in pairwise(bounds)]
-            with ThreadPoolExecutor(workers) as pool:
-                total += sum(pool.map(_host_sums, shares, [scaling] * workers))
-        return total + sum(part.numpy() for part in on_devices.values())
-
-
-def _cores():
-    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
-
-
-def _host_sums(stacks, scaling):
-    """One thread's share: M^T (1 / (M scaling)) over its stacks of pieces, float64 [K]."""
-    num_clusters = len(scaling)
-    total = np.zeros(num_clusters)
-    for stack in stacks:
-        if stack.dtype == np.uint16:
-            stack = np.left_shift(stack, 16, dtype=np.uint32).view(np.float32)
-        rows = min(_rows_per_piece(num_clusters), len(stack))
-        whole = len(stack) // rows * rows
-        for pieces in (stack[:whole].reshape(-1, rows, num_clusters), stack[None, whole:]):
-            # NumPy lets go of the interpreter lock once for all pieces, so that the threads seldom wait for it.
-            inverse = 1 / np.matmul(pieces, scaling)  # [pieces, rows]
-            total += np.matmul(inverse[:, None], pieces).sum((0, 1), dtype=np.float64)
-    return total
-
-
-def _rows_per_piece(num_clusters):
-    return max(1, PIECE // num_clusters)
+        total = sum(part.numpy() for part in on_devices.values())
+        if on_host:
+            with Host() as host:
+                total = total + host.kernel_sums(on_host, scaling)
+        return total
 
 
 @tf.function(input_signature=[tf.TensorSpec([None, None], tf.float32), tf.TensorSpec([None], tf.float32)])
 def _device_sums(block, scaling):
     rows = tf.linalg.matvec(block, scaling)
     return tf.cast(tf.linalg.matvec(block, 1 / rows, transpose_a=True), tf.float64)
+
+
+@tf.function(
+    input_signature=[
+        tf.TensorSpec([None, None], tf.float32),
+        tf.TensorSpec([None], tf.float32),
+        tf.TensorSpec([], tf.float32),
+    ]
+)
+def _device_large_shares(block, scaling, threshold):
+    shares = block * scaling / tf.linalg.matvec(block, scaling)[:, None]
+    is_large = shares > threshold
+    places = tf.where(is_large)
+    counts = tf.reduce_sum(tf.cast(is_large, tf.int64), axis=1)
+    return counts, tf.cast(places[:, 1], tf.int32), tf.gather_nd(shares, places)

@@ -5,6 +5,8 @@ of M, of sum_k S_ik x_ik (x: scores less M), and S^T S [K, K] when asked for. Th
 reading is over: one wait per reading, none per block. Dynamic shapes: a new N or K costs no new trace. Blocks on
 several devices are summed where they lie, and only the sums meet.
 
+Blocks in main memory are read by NumPy (`host`) unless float64 or the Gram matrix is wanted: several times faster.
+
 Such a reading is exact. It can leave a `Kernel` behind, from which the masses near its log_alpha are read much faster.
 """
 
@@ -13,9 +15,11 @@ from dataclasses import dataclass
 import numpy as np
 import tensorflow as tf
 
-from selabel_tf.labelling.kernel import NEGLIGIBLE
+from selabel_tf.labelling import thinning
+from selabel_tf.labelling.host import SMALLEST_EXPONENT, Host
 from selabel_tf.labelling.scores import first_bad_row, refuse_bad_rows
 
+HOST = "CPU"  # device type whose tensors NumPy can read in place
 WIDE_SCALINGS = 2048.0  # sums of float32 numbers beyond this are coarser than 2e-4, and so would be ratios in a row
 
 
@@ -65,7 +69,9 @@ class Survey:
 
 
 class Reader:
-    """Reads row blocks, counting. `survey` is there after the first reading, which also refuses bad values.
+    """Reads row blocks, counting. The first reading surveys them, unless a sample told where to read.
+
+    Values that are not finite are refused by the first reading, if not by the sample.
 
     kernel: a Kernel to read from where that is possible, or None.
     """
@@ -73,7 +79,19 @@ class Reader:
     def __init__(self, blocks, *, with_gram=False, wide=False, kernel=None):
         self._blocks, self._with_gram, self._wide, self._kernel = blocks, with_gram, wide, kernel
         self.num_passes = 0
-        self.survey = None
+        self._survey, self._sampled = None, False
+
+    @property
+    def survey(self) -> Survey:
+        """What there is to know of the scores themselves; a pass, unless the first reading has brought it."""
+        if self._survey is None:
+            surveys = []
+            with Host() as host:
+                for block in self._blocks:
+                    _survey(host, block, surveys)
+            self._gather(surveys)
+            self.num_passes += 1
+        return self._survey
 
     def read(self, lambda_, log_alpha) -> Reading:
         """One pass over all rows at lambda and log_alpha [K]: of the kernel where it serves, else of the scores."""
@@ -81,6 +99,15 @@ class Reader:
             return self.read_scores(lambda_, log_alpha, keep=self._kernel is not None)
         self.num_passes += 1
         return Reading(lambda_, log_alpha, self._kernel.masses(log_alpha))
+
+    @property
+    def has_kernel(self):
+        return self._kernel is not None
+
+    @property
+    def num_rows(self):
+        """N; None before the first reading of row blocks that do not tell."""
+        return self._blocks.num_rows
 
     @property
     def gram_operations(self):
@@ -102,38 +129,67 @@ class Reader:
 
     def read_scores(self, lambda_, log_alpha, *, keep=False) -> Reading:
         """One pass over the scores at lambda and log_alpha [K]; `keep`: leave a kernel behind."""
-        first = self.survey is None
+        first = self._survey is None and not self._sampled
         wide = self._wide or np.ptp(log_alpha) > WIDE_SCALINGS
-        block_sums = _BLOCK_SUMS[wide, self._with_gram, keep]
+        compiled = _BLOCK_SUMS[wide, self._with_gram, keep]
         dtype = np.float64 if wide else np.float32
         arguments = tf.constant(lambda_, dtype), tf.constant(log_alpha, dtype)
         if keep:
             self._kernel.begin(lambda_, log_alpha)
         totals, surveys = {}, []
-        for block in self._blocks:
-            with tf.device(block.device):
-                sums = block_sums(block, *arguments)
-                if keep:
-                    *sums, plan = sums
-                    self._kernel.keep(plan)
+        with Host() as host:
+            for block in self._blocks:
                 if first:
-                    surveys.append(_survey_block(block))
-                before = totals.get(block.device)
-                totals[block.device] = (
-                    sums if before is None else [total + part for total, part in zip(before, sums, strict=True)]
-                )
+                    _survey(host, block, surveys)
+                plan = None
+                with tf.device(block.device):
+                    if HOST in block.device and not (wide or self._with_gram):
+                        plan = np.empty(block.shape, np.float32) if keep else None
+                        masses, *scalars = host.plan_sums(np.asarray(block), lambda_, log_alpha, plan)
+                        sums = [tf.constant(masses), tf.constant(scalars)]
+                    else:
+                        sums = compiled(block, *arguments)
+                        if keep:
+                            *sums, plan = sums
+                            plan = np.asarray(plan) if HOST in block.device else plan
+                    if keep:
+                        self._kernel.keep(plan)
+                    before = totals.get(block.device)
+                    totals[block.device] = (
+                        sums if before is None else [total + part for total, part in zip(before, sums, strict=True)]
+                    )
         if first:
             self._gather(surveys)
         self.num_passes += 1
         total = [sum(part.numpy() for part in parts) for parts in zip(*totals.values(), strict=True)]
         masses, scalars, *gram = [part / self._blocks.num_rows for part in total]
+        if np.isnan(masses).any():
+            self.survey  # noqa: B018  refuses, and says which row
         gram = gram[0] if gram else None
         return Reading(lambda_, np.asarray(log_alpha), masses / masses.sum(), gram, *map(float, scalars))
+
+    def sample(self, num_rows) -> tf.Tensor:
+        """A pass that brings about `num_rows` rows, evenly drawn, always the same."""
+        random, share = np.random.Generator(np.random.Philox(0)), num_rows / self._blocks.num_rows
+        rows, self._sampled = [], True
+        for block in self._blocks:
+            self._sampled &= HOST in block.device  # elsewhere the survey costs nothing, and alone looks for bad values
+            chosen = np.flatnonzero(random.random(block.shape[0]) < share)
+            rows.append(np.asarray(block)[chosen] if HOST in block.device else tf.gather(block, chosen).numpy())
+        self.num_passes += 1
+        return tf.constant(np.concatenate(rows))
+
+    def thinned(self, reading, weights):
+        """A pass over the kernel: `Thinned` at the place of a reading; None if the plan there is not thin."""
+        entries = self.num_rows * len(weights)
+        self.num_passes += 1
+        found = self._kernel.large_shares(reading.log_alpha, thinning.THRESHOLD, thinning.DENSITY * entries)
+        return found and thinning.Thinned(*found, reading.log_alpha, weights)
 
     def _gather(self, surveys):
         rows, first_bad, spreads, gaps = (np.array(column) for column in zip(*surveys, strict=True))
         refuse_bad_rows(first_bad, rows)
-        self.survey = Survey(spreads.sum(dtype=np.float64) / rows.sum(), gaps.max(0).astype(np.float64))
+        self._survey = Survey(spreads.sum(dtype=np.float64) / rows.sum(), gaps.max(0).astype(np.float64))
 
 
 def _compiled(wide, with_gram, keep):
@@ -151,7 +207,7 @@ def _compiled(wide, with_gram, keep):
         gaps = tf.cast(log_p, dtype) - tf.cast(likeliest, dtype)
         scores = lambda_ * gaps + log_alpha  # [n, K]
         best = tf.reduce_max(scores, axis=1, keepdims=True)  # [n, 1]
-        scores -= best
+        scores = tf.maximum(scores - best, SMALLEST_EXPONENT)
         plan = tf.exp(scores)
         inverse = 1 / tf.reduce_sum(plan, axis=1)  # [n]
         masses = tf.linalg.matvec(plan, inverse, transpose_a=True)  # [K]
@@ -163,7 +219,7 @@ def _compiled(wide, with_gram, keep):
             shares = plan * inverse[:, None]
             sums.append(tf.cast(tf.matmul(shares, shares, transpose_a=True), tf.float64))  # [K, K]
         if keep:
-            sums.append(tf.cast(tf.where(plan < NEGLIGIBLE, tf.zeros([], dtype), plan), tf.float32))
+            sums.append(tf.cast(plan, tf.float32))
         return sums
 
     return block_sums
@@ -177,9 +233,19 @@ _BLOCK_SUMS = {
 }
 
 
+def _survey(host, block, surveys):
+    """Adds: rows, first row with a non-finite value or -1, sum over rows of the mean gap, column gaps [K]."""
+    if HOST not in block.device:
+        surveys.append(_survey_block(block))  # looked at when all are there: no wait for the device between blocks
+        return
+    spread, gaps = host.gaps(np.asarray(block))
+    if not np.isfinite(spread):
+        refuse_bad_rows([-1] * len(surveys) + [first_bad_row(block).numpy()], [rows for rows, *_ in surveys])
+    surveys.append((block.shape[0], -1, spread, gaps))
+
+
 @tf.function(input_signature=[tf.TensorSpec([None, None], tf.float32)])
 def _survey_block(log_p):
-    """Rows, first row with a non-finite value or -1, sum over rows of the mean gap, column gaps [K]."""
     gaps = log_p - tf.reduce_max(log_p, axis=1, keepdims=True)
     gaps = tf.maximum(gaps, -1e30)  # the gap of two large finite float32 numbers may overflow
     spread = -tf.reduce_sum(tf.cast(tf.reduce_mean(gaps, axis=1), tf.float64))

@@ -18,7 +18,8 @@ class RowBlocks:
     """The scores of N examples over K clusters, readable any number of times.
 
     log_p: array or tensor [N, K], or a re-iterable of such blocks [n_b, K]. Values are not looked at here.
-    `num_clusters` is known at once; `num_rows` of a re-iterable is None until its first complete reading.
+    `num_clusters` is known at once; `num_rows` of a re-iterable is None until its first complete reading, unless it has
+    an attribute of that name.
     `kernel_form`: what the solver may keep beside the scores, as the arguments of `kernel.Kernel`. A source that has an
     attribute of that name decides; otherwise it is a float32 copy in memory.
     """
@@ -38,7 +39,7 @@ class RowBlocks:
             self._blocks = _Slices(log_p)
         elif isinstance(log_p, Iterable) and not isinstance(log_p, str | bytes | dict):
             self._blocks = log_p
-            self.num_rows, self.num_clusters = None, None
+            self.num_rows, self.num_clusters = getattr(log_p, "num_rows", None), None
             first = next(iter(self), np.empty([0, 0]))  # a peek at one block, not a reading
             if 0 in first.shape:
                 _check_size(*first.shape)

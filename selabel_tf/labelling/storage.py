@@ -100,7 +100,7 @@ class HeadScores:
     """
 
     def __init__(self, score_block, num_rows, kind, *, scratch=None, devices=()):
-        self._score_block, self._num_rows, self._devices = score_block, num_rows, tuple(devices)
+        self._score_block, self.num_rows, self._devices = score_block, num_rows, tuple(devices)
         self.kernel_form = (kind if kind in ("half", "disk") else "float32", scratch)
         self._kept = list(self._made()) if kind == "float32" else None
 
@@ -108,10 +108,10 @@ class HeadScores:
         return self._made() if self._kept is None else iter(self._kept)
 
     def _made(self):
-        for number, start in enumerate(range(0, self._num_rows, ROWS_PER_BLOCK)):
+        for number, start in enumerate(range(0, self.num_rows, ROWS_PER_BLOCK)):
             device = self._devices[number % len(self._devices)] if self._devices else None
             with tf.device(device):
-                block = self._score_block(start, min(start + ROWS_PER_BLOCK, self._num_rows))
+                block = self._score_block(start, min(start + ROWS_PER_BLOCK, self.num_rows))
             yield block
 
 

@@ -4,6 +4,7 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
+from selabel_tf.labelling import host, reading
 from selabel_tf.labelling import kernel as kernels
 from selabel_tf.labelling.kernel import Kernel
 from selabel_tf.labelling.reading import Reader
@@ -27,9 +28,9 @@ def filled(kernel, blocks=(LOG_P[:101], LOG_P[101:103], LOG_P[103:]), log_alpha=
 
 
 @pytest.mark.parametrize("form, tolerance", [("float32", 1e-6), ("disk", 1e-6), ("half", 3e-3)])
-@pytest.mark.parametrize("piece", [kernels.PIECE, 5 * CLUSTERS, 1])
+@pytest.mark.parametrize("piece", [host.PIECE, 5 * CLUSTERS, 1])
 def test_masses_near_the_base_are_those_of_float64(form, tolerance, piece, monkeypatch, tmp_path):
-    monkeypatch.setattr(kernels, "PIECE", piece)
+    monkeypatch.setattr(host, "PIECE", piece)
     kernel = filled(Kernel(form, tmp_path))
     for move in (np.zeros(CLUSTERS), np.linspace(-10, 10, CLUSTERS), np.linspace(500, 543, CLUSTERS)):
         masses = kernel.masses(BASE + move)
@@ -45,7 +46,7 @@ def test_blocks_on_several_devices_are_summed_where_they_are(monkeypatch):
     move = np.linspace(-7, 7, CLUSTERS)
     np.testing.assert_allclose(filled(Kernel(), on_devices).masses(BASE + move), exact_masses(BASE + move), atol=1e-6)
     # as if they were accelerators
-    monkeypatch.setattr(kernels, "HOST", "no such device")
+    monkeypatch.setattr(reading, "HOST", "no such device")
     for form, tolerance in (("float32", 1e-6), ("half", 3e-3)):
         kernel = filled(Kernel(form), on_devices)
         assert [block.device[-5:] for block in kernel._blocks] == ["CPU:0", "CPU:1", "CPU:0"]
@@ -74,7 +75,7 @@ def test_rounding_of_half_precision_is_taken_out_by_a_correction():
 def test_no_entry_is_denormal():
     kernel = filled(Kernel(), log_alpha=200 * BASE)
     entries = np.concatenate(kernel._blocks)
-    assert entries.max() == 1 and entries[entries > 0].min() >= kernels.NEGLIGIBLE
+    assert entries.max() == 1 and entries.min() == np.exp(host.SMALLEST_EXPONENT)
 
 
 def test_a_new_base_replaces_the_blocks_one_by_one(tmp_path):
