@@ -146,7 +146,7 @@ class Reader:
                     if HOST in block.device and not (wide or self._with_gram):
                         plan = np.empty(block.shape, np.float32) if keep else None
                         masses, *scalars = host.plan_sums(np.asarray(block), lambda_, log_alpha, plan)
-                        sums = [tf.constant(masses), tf.constant(scalars)]
+                        sums = [tf.constant(masses, tf.float64), tf.constant(scalars, tf.float64)]
                     else:
                         sums = compiled(block, *arguments)
                         if keep:
