@@ -18,7 +18,7 @@ import scipy.sparse
 THRESHOLD = 1e-8  # far below what matters now, for the scalings will move
 DENSITY = 1 / 8  # part of the entries up to which a plan is thin
 NOTABLE = 1e-4  # a product of smaller shares is left out of S^T S
-ROWS_PER_SQUARE = 1 / 40  # times K^2: with fewer rows than that, readings are cheaper than solving with H
+ROWS_PER_SQUARE = 1 / 100  # times K^2: with fewer rows than that, readings are cheaper than solving with H
 DAMPING = 0.2  # of the error times w, added to the diagonal: groups of clusters may hang together by a thread
 LEAST_DAMPING = 1e-4
 WORTH = 0.5  # part of the error that a step may leave
