@@ -6,10 +6,7 @@ import subprocess
 import sys
 from pathlib import Path
 
-import numpy as np
 import pytest
-
-from tools import benchmark_knn
 
 ROOT = Path(__file__).resolve().parents[1]
 
@@ -34,23 +31,15 @@ def test_both_are_measured_and_agree(tmp_path):
         assert result["differ"] == 0
 
 
-def test_the_problem_is_the_same_every_time_and_can_be_learned():
-    bank, classes, queries = benchmark_knn.problem(401, 53, 7, 3)
-    again = benchmark_knn.problem(401, 53, 7, 3)
-    assert bank.shape == (401, 7) and queries.shape == (53, 7) and bank.dtype == np.float32
-    for one, other in zip((bank, classes, queries), again, strict=True):
-        np.testing.assert_array_equal(one, other)
-    assert set(classes) == {0, 1, 2}
-
-
-def test_what_is_not_a_size_is_refused():
-    assert benchmark_knn.size("50x10x3") == (50, 10, 3)
-    for text in ("50x10", "50x10xmany", "50x0x3"):
-        with pytest.raises(ValueError, match=f"'{text}' is not a size. Give bank x queries x features"):
-            benchmark_knn.size(text)
-
-
-def test_mistakes_are_one_message():
-    done = benchmark("--sizes=7x5x3", "--k=11")
+@pytest.mark.parametrize(
+    "flags, message",
+    [
+        (["--sizes=7x5x3", "--k=11"], "k=11, but each query has 7 candidates"),
+        (["--sizes=50x10"], "'50x10' is not a size. Give bank x queries x features, e.g. 50000x10000x128."),
+        (["--sizes=50x0x3"], "'50x0x3' is not a size."),
+    ],
+)
+def test_mistakes_are_one_message(flags, message):
+    done = benchmark(*flags)
     assert done.returncode == 1
-    assert "k=11, but each query has 7 candidates" in done.stderr and "Traceback" not in done.stderr
+    assert message in done.stderr and "Traceback" not in done.stderr

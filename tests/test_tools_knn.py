@@ -10,18 +10,12 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from absl import flags
-from absl.testing import flagsaver
 
-from selabel_tf.data import from_arrays
 from selabel_tf.evaluation import knn, results
 from selabel_tf.features import extract
 from selabel_tf.training.trained_run import load_run
-from tools import judged_run
-from tools import knn as tool
 
 ROOT = Path(__file__).resolve().parents[1]
-SMALL = {"k": ["5"], "sigma": ["0.1"], "layers": [], "pool": "average", "pca": 0, "baselines": []}
 
 
 def program(*arguments):
@@ -45,23 +39,52 @@ def judged(finished_run, tmp_path_factory):
     return folder, done
 
 
-@pytest.fixture
-def set_flags(finished_run):
-    """A function: flags of the tool, set for one test."""
-    if not flags.FLAGS.is_parsed():
-        flags.FLAGS(["knn", f"--workdir={finished_run}"])
-    with flagsaver.flagsaver(workdir=str(finished_run), set=[], **SMALL):
+# Tools define flags of the same names, so that a process can import one of them only: cases run in one of their own.
+CASES = """
+import tools.quiet, contextlib, io, json, sys
+import numpy as np
+from absl import flags
+from absl.testing import flagsaver
+from selabel_tf.data import from_arrays
+from selabel_tf.training.trained_run import load_run
+from tools import judged_run, knn as tool
 
-        def change(**values):
-            for name, value in values.items():
-                setattr(flags.FLAGS, name, value)
+def no_extraction(*_):
+    raise AssertionError("the extraction began")
 
-        yield change
+def pictures(classes, seed):
+    images = np.random.default_rng(seed).integers(256, size=(len(classes), 16, 16, 1), dtype=np.uint8)
+    return from_arrays(images, np.array(classes), name=f"pictures{seed}")
+
+def with_test_split(bank_classes, test_classes):
+    made = judged_run.JudgedRun(load_run(flags.FLAGS.workdir), pictures(bank_classes, 0), pictures(test_classes, 1))
+    judged_run.load = lambda: made
+
+usual = tool.Extractor, tool.available_memory, judged_run.load
+ends = []
+for case in json.loads(sys.argv[1]):
+    said, error = io.StringIO(), None
+    with flagsaver.flagsaver(), contextlib.redirect_stdout(said):
+        flags.FLAGS(["knn", *case["flags"]])
+        tool.Extractor, tool.available_memory, judged_run.load = usual
+        exec(case["before"])
+        try:
+            tool.main([])
+        except ValueError as mistake:
+            error = str(mistake)
+    ends.append([said.getvalue(), error])
+print(json.dumps(ends))
+"""
 
 
-def run_main(set_flags, **values):
-    set_flags(**values)
-    tool.main([])
+def run_cases(*cases):
+    """[output, error] of the tool for each of (code to run before, *flags)."""
+    cases = [{"before": before, "flags": given} for before, *given in cases]
+    command = [sys.executable, "-c", CASES, json.dumps(cases)]
+    environment = {k: v for k, v in os.environ.items() if not k.startswith(("TF_", "PYTEST"))}
+    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, env=environment, timeout=600)
+    assert done.returncode == 0, done.stderr
+    return json.loads(done.stdout.splitlines()[-1])
 
 
 def test_every_figure_is_that_of_features_extracted_by_hand(judged):
@@ -116,75 +139,58 @@ def test_a_mistake_is_one_message_and_comes_before_the_extraction(finished_run):
     assert "Traceback" not in done.stderr and "images" not in done.stdout
 
 
-@pytest.mark.parametrize(
-    "values, message",
-    [
-        ({"k": ["5", "many"]}, r"--k=5,many is not a list of numbers. Give e.g. --k=20,50,200"),
-        ({"sigma": ["0.1", "x"]}, r"--sigma=0.1,x is not a list of numbers. Give e.g. --sigma=0.07,0.1"),
-        ({"sigma": ["0"]}, r"sigma=0.0 must be positive"),
-        ({"k": []}, "give at least one of each"),
-        ({"layers": ["convv9"]}, r"has no layer 'convv9'.* Its layers: "),
-        ({"baselines": ["pixels"]}, "Unknown baseline 'pixels'. Available: random_weights, raw_pixels."),
-        (
-            {"pca": 59_999},
-            r"learned, layer \w+: PCA to 59999 dimensions of 60 rows with \d+ features. Choose from 1 to",
-        ),
-        ({"set": ["epochs=7"]}, "'epochs=7' is a setting of training"),
-    ],
-)
-def test_mistakes_are_named_before_the_extraction(set_flags, monkeypatch, values, message):
-    monkeypatch.setattr(tool, "Extractor", lambda *_: pytest.fail("the extraction began"))
-    with pytest.raises(ValueError, match=message):
-        run_main(set_flags, **values)
+MISTAKES = {
+    ("--k=5,many",): r"--k=5,many is not a list of numbers\. Give e\.g\. --k=20,50,200",
+    ("--sigma=0.1,x",): r"--sigma=0\.1,x is not a list of numbers\. Give e\.g\. --sigma=0\.07,0\.1",
+    ("--sigma=0",): r"sigma=0\.0 must be positive",
+    ("--k=",): "give at least one of each",
+    ("--layers=convv9",): r"has no layer 'convv9'.* Its layers: ",
+    ("--baselines=pixels",): r"Unknown baseline 'pixels'\. Available: random_weights, raw_pixels\.",
+    ("--pca=59999",): r"learned, layer \w+: PCA to 59999 dimensions of 60 rows with \d+ features\. Choose from 1 to",
+    ("--set=epochs=7",): "'epochs=7' is a setting of training",
+}
 
 
-def test_features_that_do_not_fit_into_memory_are_refused_with_their_size(set_flags, monkeypatch):
-    monkeypatch.setattr(tool, "available_memory", lambda: 1000)
-    with pytest.raises(
-        ValueError, match=r"The features of 60 images at .* take 0.0 GiB, and 0.0 are available. Choose"
-    ):
-        run_main(set_flags)
+def test_mistakes_are_named_before_the_extraction(finished_run):
+    workdir, before = f"--workdir={finished_run}", "tool.Extractor = no_extraction\n"
+    cases = [(before, workdir, "--k=5", *given) for given in MISTAKES]
+    cases.append((before + "tool.available_memory = lambda: 1000", workdir, "--k=5"))
+    cases.append((before + "with_test_split([0, 1, 2] * 7, [0, 1, 2, 3])", workdir, "--k=5"))
+    messages = [
+        *MISTAKES.values(),
+        r"The features of 60 images at .* take 0\.0 GiB, and 0\.0 are available\. Choose fewer layers",
+        r"The queries have 4 classes, the bank has 3, and not among them is 3\.",
+    ]
+    for (_, error), message in zip(run_cases(*cases), messages, strict=True):
+        assert error is not None and re.search(message, error), (message, error)
 
 
-def test_pca_and_flat_maps_are_done_as_asked(set_flags, finished_run, tmp_path, capsys):
-    shutil.copytree(finished_run, tmp_path / "run")
+def test_pca_flat_maps_and_a_test_split_are_done_as_asked(finished_run, tmp_path):
+    folders = [tmp_path / name for name in ("pca", "flat", "split")]
+    for folder in folders:
+        shutil.copytree(finished_run, folder)
     first = load_run(finished_run).model.backbone.layers[1]
-    run_main(set_flags, workdir=str(tmp_path / "run"), layers=[first.name], pool="flat", pca=7)
-    (row,) = results.load_all(tmp_path / "run")["knn"]["rows"]
-    assert (row["layer"], row["size"], row["k"]) == (first.name, 7, 5)
-    assert "--baselines=random_weights,raw_pixels" in capsys.readouterr().out
-    run_main(set_flags, pca=0)
-    (row,) = results.load_all(tmp_path / "run")["knn"]["rows"]
+    layer = f"--layers={first.name}"
+    (said, *_), _, (split, _) = run_cases(
+        ("", f"--workdir={folders[0]}", "--k=5", layer, "--pool=flat", "--pca=7", "--baselines=raw_pixels"),
+        ("", f"--workdir={folders[1]}", "--k=5", layer, "--pool=flat"),
+        (
+            "with_test_split([0, 1, 2] * 7, [2, 0, 1, 1, 0])",
+            f"--workdir={folders[2]}",
+            "--k=21",
+            "--baselines=raw_pixels",
+        ),
+    )
+    rows = results.load_all(folders[0])["knn"]["rows"]
+    assert [(r["layer"], r["size"], r["k"]) for r in rows] == [(first.name, 7, 5), ("pixels", 7, 5)]
+    assert f"tools.knn --workdir={folders[0]} --baselines=random_weights,raw_pixels" in said
+    (row,) = results.load_all(folders[1])["knn"]["rows"]
     assert row["size"] == np.prod(first.output.shape[1:])
-
-
-def pictures(classes, seed):
-    images = np.random.default_rng(seed).integers(256, size=(len(classes), 16, 16, 1), dtype=np.uint8)
-    return from_arrays(images, np.array(classes), name=f"pictures{seed}")
-
-
-def with_test_split(monkeypatch, finished_run, bank_classes, test_classes):
-    made = judged_run.JudgedRun(load_run(finished_run), pictures(bank_classes, 0), pictures(test_classes, 1))
-    monkeypatch.setattr(judged_run, "load", lambda: made)
-
-
-def test_a_test_split_is_classified_by_the_training_images(set_flags, finished_run, tmp_path, monkeypatch, capsys):
-    shutil.copytree(finished_run, tmp_path / "run")
-    with_test_split(monkeypatch, tmp_path / "run", [0, 1, 2] * 7, [2, 0, 1, 1, 0])
-    run_main(set_flags, k=["21"], baselines=["raw_pixels"])
-    output = capsys.readouterr().out
-    assert "Bank: pictures0, 21 images of 3 classes. Classified: pictures1, 5 images." in output
-    assert "With 3 classes top-5 is top-3." in output
-    found = results.load_all(tmp_path / "run")["knn-pictures0"]
+    assert "Bank: pictures0, 21 images of 3 classes. Classified: pictures1, 5 images." in split
+    assert "With 3 classes top-5 is top-3." in split
+    found = results.load_all(folders[2])["knn-pictures0"]
     assert found["data"]["test"]["name"] == "pictures1" and found["settings"]["classified"] == "test images"
     assert [row["top5"] for row in found["rows"]] == [1.0, 1.0]  # 21 neighbours: every class has a vote
-
-
-def test_a_class_that_the_bank_does_not_know_is_refused(set_flags, finished_run, monkeypatch):
-    with_test_split(monkeypatch, finished_run, [0, 1, 2] * 7, [0, 1, 2, 3])
-    monkeypatch.setattr(tool, "Extractor", lambda *_: pytest.fail("the extraction began"))
-    with pytest.raises(ValueError, match="The queries have 4 classes, the bank has 3, and not among them is 3."):
-        run_main(set_flags)
 
 
 def test_help_explains_every_flag():

@@ -163,7 +163,7 @@ def _merge(bank, first_row, queries, values, rows):
 
 
 def _best(similarity, k):
-    """(values, columns) [B, k] of the `k` best of `similarity` [B, n], k <= n, by groups; the lower column of equals."""
+    """(values, columns) [B, k] of the `k` best of `similarity` [B, n], k <= n; of equals the lower columns."""
     n = tf.shape(similarity)[1]
     size = tf.cast(tf.sqrt(tf.cast(n // k, tf.float32)), tf.int32)  # g; g * g * k <= n, so there are at least k groups
     groups = n // size
