@@ -43,3 +43,12 @@ def test_mistakes_are_one_message(flags, message):
     done = benchmark(*flags)
     assert done.returncode == 1
     assert message in done.stderr and "Traceback" not in done.stderr
+
+
+def test_the_run_that_is_kept_shows_ours_at_least_as_fast_and_in_less_memory():
+    kept = json.loads((ROOT / "configs" / "results" / "knn_speed.json").read_text())["results"]
+    ours, theirs = kept
+    assert (ours["bank"], ours["queries"], ours["features"]) == (50000, 10000, 128)
+    assert (ours["contestant"], theirs["contestant"]) == ("ours", "scikit_learn")
+    assert max(ours["seconds"]) <= min(theirs["seconds"]) and ours["growth_bytes"] < theirs["growth_bytes"]
+    assert theirs["differ"] == 0
