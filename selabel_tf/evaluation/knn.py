@@ -5,31 +5,39 @@
     class_i = argmax_c vote_ic
 
 exp(s / sigma) is taken relative to the nearest neighbour, exp((s - s_max) / sigma): the same argmax, and no
-overflow at any sigma. A zero vector has no direction: its similarity to everything is 0. Equal similarities
-go to the lower bank row, equal votes to the smaller class, so the answer never depends on chance.
+overflow at any sigma. Equal votes go to the smaller class. Top-5: the true class is among the five with the
+most votes (with fewer than five classes, among all of them), and has a vote: a class that no neighbour is of is never
+a hit.
 
-Queries are taken in blocks: the largest tensor is [block, N], or [block, k, C] for the votes, of about
-BLOCK_VALUES numbers.
+`neighbours` searches once, for the greatest k; every k and sigma votes on what it found.
 """
 
-import operator
+from typing import NamedTuple
 
 import numpy as np
-import tensorflow as tf
 
-BLOCK_VALUES = 2**23  # 32 MB of float32; far smaller blocks leave the matmul without work
+from . import neighbours
+from .neighbours import blocks, check_k, nearest, nearest_others
+
+TOP = 5
+
+
+class Accuracy(NamedTuple):
+    """Shares of right answers with `k` neighbours weighted at `sigma`."""
+
+    k: int
+    sigma: float
+    top1: float
+    top5: float
 
 
 def knn_predict(bank, bank_classes, queries, *, k=50, sigma=0.1) -> np.ndarray:
     """Classes [M] of `queries` [M, D] by the `k` nearest rows of `bank` [N, D]; `bank_classes`: [N]."""
-    bank, queries = _unit_rows("bank", bank), _unit_rows("queries", queries)
-    if queries.shape[1] != bank.shape[1]:
-        raise ValueError(
-            f"queries have {queries.shape[1]} features and the bank has {bank.shape[1]}. "
-            "Extract both with the same network."
-        )
     bank_classes = _one_per_row("bank_classes", bank_classes, bank)
-    return _predict(bank, bank_classes, queries, k, sigma, num_candidates=len(bank), own_rows=np.empty(0, np.int64))
+    check_settings([k], [sigma], len(bank_classes))
+    names, codes = np.unique(bank_classes, return_inverse=True)
+    votes = _vote_blocks(nearest(bank, queries, k), codes, len(names), k, sigma)
+    return names[np.concatenate([block.argmax(axis=1) for _, block in votes])]
 
 
 def knn_accuracy(bank, bank_classes, queries, query_classes, *, k=50, sigma=0.1) -> float:
@@ -40,74 +48,82 @@ def knn_accuracy(bank, bank_classes, queries, query_classes, *, k=50, sigma=0.1)
 
 def leave_one_out_accuracy(features, classes, *, k=50, sigma=0.1) -> float:
     """Share of rows of `features` [N, D] classified right by the other rows: for sets with no test split."""
-    features = _unit_rows("features", features)
+    return leave_one_out_table(features, classes, ks=[k], sigmas=[sigma])[0].top1
+
+
+def knn_table(
+    bank, bank_classes, queries, query_classes, *, ks=(50,), sigmas=(0.1,), on_queries=None
+) -> tuple[Accuracy, ...]:
+    """Accuracy on `queries` [M, D] of classes `query_classes` [M], for every k and, within it, every sigma.
+
+    on_queries: called with the number of queries searched for, for progress bars.
+    """
+    bank_classes = _one_per_row("bank_classes", bank_classes, bank)
+    query_classes = _one_per_row("query_classes", query_classes, queries)
+    check_settings(ks, sigmas, len(bank_classes))
+    check_classes(bank_classes, query_classes)
+    found = nearest(bank, queries, max(ks), on_queries=on_queries)
+    return _table(found, bank_classes, query_classes, ks, sigmas)
+
+
+def leave_one_out_table(features, classes, *, ks=(50,), sigmas=(0.1,), on_queries=None) -> tuple[Accuracy, ...]:
+    """As `knn_table`, each row of `features` [N, D] classified by the other rows: for sets with no test split."""
     classes = _one_per_row("classes", classes, features)
-    every_row = np.arange(len(features))
-    predicted = _predict(features, classes, features, k, sigma, num_candidates=len(features) - 1, own_rows=every_row)
-    return float(np.mean(predicted == classes))
+    check_settings(ks, sigmas, len(classes) - 1)
+    return _table(nearest_others(features, max(ks), on_queries=on_queries), classes, classes, ks, sigmas)
 
 
-def _predict(bank, bank_classes, queries, k, sigma, *, num_candidates, own_rows):
-    """bank [N, D], queries [M, D]: unit rows; own_rows: [M], the bank row query i must not see, or empty."""
-    k = operator.index(k)
-    if not 1 <= k <= num_candidates:
-        raise ValueError(f"k={k}, but each query has {num_candidates} candidates. Choose k from 1 to {num_candidates}.")
-    if not np.float32(sigma) > 0:
-        raise ValueError(f"sigma={sigma} must be positive (the usual value is 0.1).")
-
-    names, codes = np.unique(bank_classes, return_inverse=True)
-    bank, codes = tf.constant(bank), tf.constant(codes, tf.int32)
-    block = max(1, BLOCK_VALUES // max(len(bank), k * len(names)))
-    predicted = []
-    for start in range(0, len(queries), block):
-        own = own_rows[start : start + block]
-        hidden = np.stack([np.arange(len(own)), own], axis=1)  # [block or 0, 2]: places in the similarities
-        predicted.append(_vote(bank, codes, queries[start : start + block], hidden, k, sigma, len(names)).numpy())
-    return names[np.concatenate(predicted)]
+def check_settings(ks, sigmas, num_candidates):
+    """Refuses what no search could answer, before hours are spent on features. num_candidates: rows each query sees."""
+    if len(ks) == 0 or len(sigmas) == 0:
+        raise ValueError(f"ks={list(ks)} and sigmas={list(sigmas)}: give at least one of each, e.g. [50] and [0.1].")
+    for k in ks:
+        check_k(k, num_candidates)
+    for sigma in sigmas:
+        if not np.float32(sigma) > 0:
+            raise ValueError(f"sigma={sigma} must be positive (the usual value is 0.1).")
 
 
-@tf.function(
-    input_signature=[
-        tf.TensorSpec([None, None], tf.float32),
-        tf.TensorSpec([None], tf.int32),
-        tf.TensorSpec([None, None], tf.float32),
-        tf.TensorSpec([None, 2], tf.int64),
-        tf.TensorSpec([], tf.int32),
-        tf.TensorSpec([], tf.float32),
-        tf.TensorSpec([], tf.int32),
-    ]
-)
-def _vote(bank, codes, queries, hidden, k, sigma, num_classes):
-    """Winning class code [B] for each of the B queries."""
-    similarity = tf.matmul(queries, bank, transpose_b=True)  # [B, N]
-    below_all = tf.fill(tf.shape(hidden)[:1], -np.inf)
-    similarity = tf.tensor_scatter_nd_update(similarity, hidden, below_all)
-    nearest, rows = tf.math.top_k(similarity, k)  # [B, k], descending; ties: the lower row first
-    weights = tf.exp((nearest - nearest[:, :1]) / sigma)
-    # One-hot and matmul rather than a scatter: a scatter adds in any order on GPUs.
-    votes = tf.linalg.matvec(tf.one_hot(tf.gather(codes, rows), num_classes), weights, transpose_a=True)  # [B, C]
-    # tf.argmax does not promise which of several maxima it returns.
-    is_best = votes == tf.reduce_max(votes, axis=1, keepdims=True)
-    return tf.reduce_min(tf.where(is_best, tf.range(num_classes), num_classes), axis=1)
-
-
-def _unit_rows(name, features):
-    """`features` [N, D] scaled to rows of length 1 (zero rows stay zero), float32."""
-    features = np.asarray(features)
-    if features.ndim != 2 or 0 in features.shape:
+def check_classes(bank_classes, query_classes):
+    """Refuses queries of classes that the bank does not have: no neighbour could vote for them."""
+    known, asked = np.unique(bank_classes), np.unique(query_classes)
+    unknown = asked[~np.isin(asked, known)]
+    if len(unknown):
         raise ValueError(
-            f"{name} has shape {features.shape}, expected [rows, features], none of them 0. Flatten images."
+            f"The queries have {len(asked)} classes, the bank has {len(known)}, and not among them is "
+            f"{', '.join(map(str, unknown[:3].tolist()))}{', ...' if len(unknown) > 3 else ''}. "
+            "Take both from the same set of classes."
         )
-    if features.dtype not in (np.float32, np.float64):
-        features = features.astype(np.float32)
-    # First by the largest magnitude: squares of very large or small features would leave float32's range.
-    largest = np.maximum(features.max(axis=1, keepdims=True), -features.min(axis=1, keepdims=True))
-    if not np.isfinite(largest).all():
-        row = int(np.flatnonzero(~np.isfinite(largest[:, 0]))[0])
-        raise ValueError(f"{name} has NaN or infinite values, first in row {row}. Has the network diverged?")
-    features = features / np.where(largest > 0, largest, 1)
-    length = np.linalg.norm(features, axis=1, keepdims=True)
-    return (features / np.where(length > 0, length, 1)).astype(np.float32)
+
+
+def _table(found, bank_classes, query_classes, ks, sigmas):
+    names, codes = np.unique(bank_classes, return_inverse=True)
+    wanted = np.searchsorted(names, query_classes)  # codes of the true classes
+    rows = []
+    for k in ks:
+        for sigma in sigmas:
+            places = [_places(votes, wanted[span]) for span, votes in _vote_blocks(found, codes, len(names), k, sigma)]
+            places = np.concatenate(places)
+            rows.append(Accuracy(int(k), float(sigma), float(np.mean(places < 1)), float(np.mean(places < TOP))))
+    return tuple(rows)
+
+
+def _vote_blocks(found, codes, num_classes, k, sigma):
+    """Yields (slice of the queries, votes float64 [B, C]) until all queries are through."""
+    for start, stop in blocks(len(found.rows), neighbours.BLOCK_VALUES // max(k, num_classes)):
+        span = slice(start, stop)
+        similarity = found.similarity[span, :k]
+        weights = np.exp((similarity - similarity[:, :1]) / sigma)
+        ballots = np.arange(stop - start)[:, None] * num_classes + codes[found.rows[span, :k]]  # places in the votes
+        votes = np.bincount(ballots.ravel(), weights.ravel(), minlength=(stop - start) * num_classes)
+        yield span, votes.reshape(stop - start, num_classes)
+
+
+def _places(votes, wanted):
+    """How many classes of `votes` [B, C] come before the class `wanted` [B]; C if that has no vote."""
+    own = np.take_along_axis(votes, wanted[:, None], axis=1)
+    is_ahead = (votes > own) | ((votes == own) & (np.arange(votes.shape[1]) < wanted[:, None]))
+    return np.where(own[:, 0] > 0, is_ahead.sum(axis=1), max(TOP, votes.shape[1]))
 
 
 def _one_per_row(name, classes, rows):

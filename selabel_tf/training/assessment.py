@@ -77,12 +77,12 @@ def _features(config, model, source, test, say):
     for name, forward in networks.items():
         say(f"Extracting {name}")
         extractor = Extractor(forward, model.distribute_strategy)
-        shown = [s and (_as_stored(s) if forward is _flatten else s) for s in (source, test)]
+        shown = [s and (as_stored(s) if forward is _flatten else s) for s in (source, test)]
         features[name] = [s and extractor(s.plain_batches(BATCH_SIZE), s.num_examples) for s in shown]
     return features
 
 
-def _as_stored(source):
+def as_stored(source):
     """The source's images without enlargement: CIFAR's pixels are 32 x 32 values, whatever the network's input."""
     size = None if None not in source.stored_shape else source.image_shape[0]
     return source.augmented("none", size)

@@ -2,7 +2,7 @@ import numpy as np
 import pytest
 from sklearn.neighbors import KNeighborsClassifier
 
-from selabel_tf.evaluation import knn
+from selabel_tf.evaluation import knn, neighbours
 
 N, M, D, C = 211, 53, 7, 5
 
@@ -75,28 +75,16 @@ def test_a_row_that_only_it_resembles_is_not_its_own_neighbour():
     assert knn.leave_one_out_accuracy(features, [0, 0, 1, 1, 2], k=1) == pytest.approx(4 / 5)
 
 
-@pytest.mark.parametrize("block_values", [1, 4 * N, 10**9])
-def test_the_block_size_does_not_change_the_result(monkeypatch, block_values):
+@pytest.mark.parametrize("block_values, bank_rows", [(1, 10**9), (53 * 19, 3), (7 * 43, 43), (10**9, 10**9)])
+def test_the_block_sizes_do_not_change_the_result(monkeypatch, block_values, bank_rows):
     bank, bank_classes, queries, _ = clouds(seed=4)
     expected = float64_votes(bank, bank_classes, queries, 11, 0.1).argmax(axis=1)
     left_out = float64_votes(bank, bank_classes, bank, 11, 0.1, leave_one_out=True).argmax(axis=1)
-    monkeypatch.setattr(knn, "BLOCK_VALUES", block_values)
+    monkeypatch.setattr(neighbours, "BLOCK_VALUES", block_values)
+    monkeypatch.setattr(neighbours, "BANK_ROWS", bank_rows)
     np.testing.assert_array_equal(knn.knn_predict(bank, bank_classes, queries, k=11), expected)
     accuracy = knn.leave_one_out_accuracy(bank, bank_classes, k=11)
     assert accuracy == pytest.approx(np.mean(left_out == bank_classes))
-
-
-def test_blocks_bound_the_similarities_held_at_once(monkeypatch):
-    bank, bank_classes, queries, _ = clouds()
-    sizes, vote = [], knn._vote
-    monkeypatch.setattr(knn, "BLOCK_VALUES", 17 * N)
-    monkeypatch.setattr(
-        knn,
-        "_vote",
-        lambda bank, codes, block, *rest: sizes.append(len(block)) or vote(bank, codes, block, *rest),
-    )
-    knn.knn_predict(bank, bank_classes, queries, k=3)
-    assert sizes == [17, 17, 17, 2]
 
 
 def test_classes_may_be_any_values():
@@ -181,3 +169,98 @@ def test_shapes_that_do_not_fit_are_refused():
         knn.knn_predict(bank[..., None], bank_classes, queries, k=3)
     with pytest.raises(ValueError, match=r"queries has shape \(0, 7\)"):
         knn.knn_predict(bank, bank_classes, queries[:0], k=3)
+
+
+def places(votes, classes):
+    """Place of the true class among the votes, 0 the best, by sorting one query at a time; C where it has no vote."""
+    found = []
+    for row, true in zip(votes, classes, strict=True):
+        order = sorted(range(len(row)), key=lambda c: (-row[c], c))
+        found.append(order.index(true) if row[true] > 0 else len(row))
+    return np.array(found)
+
+
+def many_clouds(seed, classes):
+    rng = np.random.default_rng(seed)
+    centres = rng.normal(size=(classes, D))
+    drawn = rng.integers(classes, size=N + M)
+    drawn[:classes] = np.arange(classes)  # every class is in the bank
+    rows = centres[drawn] + 1.5 * rng.normal(size=(N + M, D))
+    return rows[:N], drawn[:N], rows[N:], drawn[N:]
+
+
+@pytest.mark.parametrize("classes", [3, 13])
+def test_the_table_has_top_1_and_top_5_of_the_definition_for_every_k_and_sigma(classes):
+    bank, bank_classes, queries, query_classes = many_clouds(8, classes)
+    table = knn.knn_table(bank, bank_classes, queries, query_classes, ks=[23, 1, 7], sigmas=[0.07, 0.5])
+    assert [(row.k, row.sigma) for row in table] == [(k, s) for k in (23, 1, 7) for s in (0.07, 0.5)]
+    for row in table:
+        place = places(float64_votes(bank, bank_classes, queries, row.k, row.sigma), query_classes)
+        assert row.top1 == pytest.approx(np.mean(place < 1))
+        assert row.top5 == pytest.approx(np.mean(place < min(5, classes)))
+        assert row.top1 == knn.knn_accuracy(bank, bank_classes, queries, query_classes, k=row.k, sigma=row.sigma)
+    assert len({row.top5 for row in table}) > 1
+
+
+def test_the_leave_one_out_table_is_the_definition_too():
+    features, classes, _, _ = many_clouds(9, 13)
+    for row in knn.leave_one_out_table(features, classes, ks=[5, 41], sigmas=[0.1, 0.9]):
+        place = places(float64_votes(features, classes, features, row.k, row.sigma, leave_one_out=True), classes)
+        assert (row.top1, row.top5) == pytest.approx((np.mean(place < 1), np.mean(place < 5)))
+
+
+def test_one_search_serves_the_whole_table(monkeypatch):
+    bank, bank_classes, queries, query_classes = clouds()
+    asked, search = [], knn.nearest
+    monkeypatch.setattr(knn, "nearest", lambda b, q, k, **rest: asked.append(k) or search(b, q, k, **rest))
+    assert len(knn.knn_table(bank, bank_classes, queries, query_classes, ks=[3, 29, 7], sigmas=[0.1, 0.2, 0.3])) == 9
+    assert asked == [29]
+
+
+def test_the_tables_have_the_paper_values_as_defaults():
+    bank, bank_classes, queries, query_classes = clouds(seed=2)
+    (row,) = knn.knn_table(bank, bank_classes, queries, query_classes)
+    assert (row.k, row.sigma) == (50, 0.1)
+    (row,) = knn.leave_one_out_table(bank, bank_classes)
+    assert (row.k, row.sigma) == (50, 0.1)
+
+
+def test_a_class_without_a_neighbour_is_no_top_5_hit():
+    bank = np.array([[1.0, 0.0], [0.0, 1.0], [-1.0, 0.0]])
+    (row,) = knn.knn_table(bank, [0, 1, 2], [[1.0, 0.1], [1.0, 0.1]], [0, 1], ks=[1])
+    assert (row.top1, row.top5) == (0.5, 0.5)
+
+
+def test_five_of_six_classes_with_votes_are_hits_and_equal_votes_rank_by_class():
+    bank = np.ones((6, 2))
+    (row,) = knn.knn_table(bank, [7, 6, 5, 4, 3, 2], np.ones((6, 2)), [2, 3, 4, 5, 6, 7], ks=[6])
+    assert (row.top1, row.top5) == pytest.approx((1 / 6, 5 / 6))
+
+
+def test_classes_that_the_bank_does_not_have_are_refused():
+    bank, bank_classes, queries, query_classes = clouds()
+    strange = np.where(np.arange(M) < 4, query_classes, 10 + np.arange(M) % 4)
+    strange[4:9] = np.arange(5)
+    with pytest.raises(ValueError, match=r"queries have 9 classes, the bank has 5, .* is 10, 11, 12, \.\.\.\. Take"):
+        knn.knn_table(bank, bank_classes, queries, strange, ks=[3])
+    with pytest.raises(ValueError, match=r"not among them is owl\. Take both"):
+        knn.check_classes(np.array(["ant", "bee"]), np.array(["bee", "owl"]))
+    knn.check_classes(bank_classes, query_classes[:3])  # queries of fewer classes are fine
+
+
+def test_an_empty_list_of_settings_is_refused():
+    bank, bank_classes, queries, query_classes = clouds()
+    with pytest.raises(ValueError, match="give at least one of each"):
+        knn.knn_table(bank, bank_classes, queries, query_classes, ks=[], sigmas=[0.1])
+    with pytest.raises(ValueError, match="give at least one of each"):
+        knn.leave_one_out_table(bank, bank_classes, ks=[3], sigmas=[])
+
+
+def test_the_table_refuses_any_k_beyond_the_bank_and_any_sigma_of_zero():
+    bank, bank_classes, queries, query_classes = clouds()
+    with pytest.raises(ValueError, match=f"k={N + 1}, but each query has {N} candidates"):
+        knn.knn_table(bank, bank_classes, queries, query_classes, ks=[3, N + 1])
+    with pytest.raises(ValueError, match=f"k={N}, but each query has {N - 1} candidates"):
+        knn.leave_one_out_table(bank, bank_classes, ks=[N, 3])
+    with pytest.raises(ValueError, match=r"sigma=0\.0 must be positive"):
+        knn.knn_table(bank, bank_classes, queries, query_classes, ks=[3], sigmas=[0.1, 0.0])
