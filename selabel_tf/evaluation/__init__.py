@@ -1,5 +1,15 @@
 """How good are the features and the clusters: measures against true classes, pictures, and the report."""
 
-from . import clustering, figures, knn, report, results
+from . import assignment, clustering, comparison, contingency, figures, knn, paper, report, results
 
-__all__ = ["clustering", "figures", "knn", "report", "results"]
+__all__ = [
+    "assignment",
+    "clustering",
+    "comparison",
+    "contingency",
+    "figures",
+    "knn",
+    "paper",
+    "report",
+    "results",
+]
