@@ -1,9 +1,10 @@
 """How good are the features and the clusters: measures against true classes, pictures, and the report."""
 
-from . import assignment, clustering, comparison, contingency, figures, knn, paper, report, results
+from . import assignment, cluster_report, clustering, comparison, contingency, figures, knn, paper, report, results
 
 __all__ = [
     "assignment",
+    "cluster_report",
     "clustering",
     "comparison",
     "contingency",
