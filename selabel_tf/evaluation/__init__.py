@@ -1,5 +1,33 @@
 """How good are the features and the clusters: measures against true classes, pictures, and the report."""
 
-from . import clustering, figures, knn, layer_features, neighbours, pca, report, results
+from . import (
+    assignment,
+    cluster_report,
+    clustering,
+    comparison,
+    contingency,
+    figures,
+    knn,
+    layer_features,
+    neighbours,
+    paper,
+    pca,
+    report,
+    results,
+)
 
-__all__ = ["clustering", "figures", "knn", "layer_features", "neighbours", "pca", "report", "results"]
+__all__ = [
+    "assignment",
+    "cluster_report",
+    "clustering",
+    "comparison",
+    "contingency",
+    "figures",
+    "knn",
+    "layer_features",
+    "neighbours",
+    "paper",
+    "pca",
+    "report",
+    "results",
+]

@@ -1,0 +1,143 @@
+"""Run folders and configs as rows of a comparison: what was measured of each, and in which setting.
+
+Nothing is measured here, and nothing is written. A run may be finished or not; a config has the results that are kept
+beside it, configs/results/<name>.json and <name>-*.json, or none.
+"""
+
+import json
+from dataclasses import replace
+from pathlib import Path
+
+from .. import config as configs
+from ..evaluation import comparison, paper, results
+from . import checkpoints, experiment
+
+
+def entries_of(name) -> list[comparison.Entry]:
+    """The rows of a run folder, or of a config (a .py file, or a bare name for configs/<name>.py)."""
+    path = Path(name)
+    if path.is_dir():
+        return _of_run(str(name), path)
+    if path.suffix == ".py":
+        return _of_config(path)
+    if path.name == str(name):
+        return _of_config(Path("configs") / f"{name}.py")
+    raise ValueError(
+        f"{name} is neither a run folder nor a config file (.py). Give the --workdir of a tools.train run."
+    )
+
+
+def setting_of(config) -> paper.Setting:
+    """The setting of a config in the terms that it shares with the paper's experiments."""
+    data, counts = config.data, config.model.num_clusters
+    names = {"tfds": data.name.split(":")[0], "folder": f"folder {Path(data.path).name}"}
+    dataset = names.get(data.source, data.source)
+    parts = [f"{data.examples_per_class} per class"] * bool(data.examples_per_class)
+    parts += [f"split {data.split}"] * (data.source == "tfds" and data.split != "train")
+    return paper.Setting(
+        dataset=dataset,
+        judged=dataset,
+        backbone=config.model.backbone + (f" of width {config.model.width}" if config.model.width else ""),
+        num_clusters=f"{counts[0]}x{len(counts)}" if len(set(counts)) == 1 else ",".join(map(str, counts)),
+        labeller=getattr(config.label, "labeller", "sinkhorn"),
+        imbalance=getattr(data, "imbalance", "none"),
+        num_relabels=config.label.num_relabels,
+        examples=", ".join(parts) or "all",
+    )
+
+
+def method_of(setting) -> str:
+    """The method in the paper's notation, e.g. SeLa [128 x 10]."""
+    if setting.labeller == "given":
+        return "Supervised"
+    name = {"sinkhorn": "SeLa", "kmeans": "SeLa (K-means)"}[setting.labeller]
+    clusters = setting.num_clusters.replace("x", " x ").replace(",", ", ")
+    return f"{name} [{clusters}]" + ("" if setting.num_relabels else ", 0 label optimisations")
+
+
+def _of_run(name, workdir):
+    if not (workdir / "config.json").is_file():
+        raise ValueError(f"{name} holds no run: it has no config.json. Give the --workdir of a tools.train run.")
+    config = configs.read(workdir / "config.json")
+    checkpoint = checkpoints.latest(workdir / "checkpoints")
+    epoch = checkpoint.facts["epoch"] if checkpoint else 0
+    finished = experiment.is_finished(workdir)
+    summary = _json(workdir / "results.json").get("numbers", {}) if finished else {}
+    state = f"{config.epochs} epochs" if finished else f"epoch {epoch} of {config.epochs}"
+    return _entries(_row(name, config, state, "run"), config, summary, results.load_all(workdir), epoch)
+
+
+def _of_config(path):
+    config = configs.load(path)
+    folder = path.parent / "results"
+    kept = [folder / f"{path.stem}.json", *sorted(folder.glob(f"{path.stem}-*.json"))]
+    summary, evaluation, remarks = {}, {}, ()
+    for file in filter(Path.is_file, kept):
+        content = _json(file)
+        summary |= content.get("numbers", {})
+        if set(results.KEYS) <= set(content):
+            evaluation[file.stem] = content
+        if content.get("config_hash", configs.config_hash(config)) != configs.config_hash(config):
+            remarks += (f"{file} is of an earlier version of this config",)
+    if not summary and not evaluation:
+        return [_row(str(path), config, "not run", "not run")]
+    row = replace(_row(str(path), config, f"{config.epochs} epochs", "kept"), remarks=remarks)
+    return _entries(row, config, summary, evaluation, epoch=None)
+
+
+def _row(name, config, state, kind):
+    """The row of a run or config, nothing measured yet."""
+    setting = setting_of(config)
+    uneven = f"{setting.imbalance} imbalance"
+    parts = [setting.examples] * (setting.examples != "all") + [uneven] * (setting.imbalance != "none")
+    images = ", ".join([setting.dataset, *parts])
+    return comparison.Entry(name, method_of(setting), images, state, setting, config.epochs, {}, kind=kind)
+
+
+def _entries(row, config, summary, evaluation, epoch):
+    """`row` with all that was measured on its own images, its baselines, and a row for each other set of images."""
+    measures, baselines, remarks = comparison.of_summary(summary, config.evaluation.knn_k, config.evaluation.knn_sigma)
+    elsewhere = {}  # name of other images -> (measures, remarks)
+    for result in evaluation.values():
+        found, others, said = comparison.of_result(result)
+        at = result["model"].get("epoch")
+        if found and epoch is not None and at != epoch:
+            said += (f"{result['tool']} was measured at epoch {at}, the run is at {epoch}: measure again",)
+        if not result["data"].get("own", True):
+            images = result["data"]["train"]["name"]
+            before, told = elsewhere.get(images, ({}, ()))
+            elsewhere[images] = (before | found, told + said)
+            continue
+        if "knn" in found:  # in place of what the summary says of it
+            remarks = tuple(remark for remark in remarks if not remark.startswith("kNN"))
+        measures, remarks = measures | found, remarks + said
+        for what, values in others.items():
+            baselines[what] = baselines.get(what, {}) | values
+    rows = [replace(row, measures=measures, remarks=row.remarks + remarks)]
+    rows += [_baseline(row, what, values) for what, values in baselines.items()]
+    rows += [_elsewhere(row, images, *found) for images, found in elsewhere.items() if found[0]]
+    return rows
+
+
+def _baseline(row, what, measures):
+    random = what == "random weights"
+    setting = replace(row.setting, labeller="random" if random else what)
+    named = f"{what} ({setting.backbone})" if random else what
+    return replace(row, method=named, state="", setting=setting, measures=measures, kind="baseline")
+
+
+def _elsewhere(row, images, measures, remarks):
+    judged = images.split("/")[0] if "/" in images else f"folder {images}"  # TFDS names are name/split
+    told = tuple(f"on {images}: {remark}" for remark in remarks)
+    setting = replace(row.setting, judged=judged)
+    return replace(row, images=images, setting=setting, measures=measures, remarks=told, kind="elsewhere")
+
+
+def _json(path):
+    try:
+        content = json.loads(path.read_text("utf-8"))
+    except ValueError as error:
+        raise ValueError(f"{path} is not JSON ({error}). Remove it, or measure again.") from None
+    if not isinstance(content, dict):
+        raise ValueError(f"{path} is no result of ours: it holds a {type(content).__name__}, expected an object.")
+    return content
