@@ -25,7 +25,7 @@ from selabel_tf.atomic_file import atomic_file
 CHUNK = 8192  # rows that are Python objects at once: bounds the memory, not the speed
 DECIMALS = 6
 LONGEST_LINE = 2**24  # of the head, in characters: something else than a labels file may have no line ends
-FORMULA = re.compile(r"\s*['=+\-@＝＋－＠]|[\t\r\n]")  # noqa: RUF001  spreadsheets take the wide ones too
+FORMULA = re.compile(r"\s*['=+\-@\uff1d\uff0b\uff0d\uff20]|[\t\r\n]")  # the last four: wide forms of = + - @
 
 
 def write(path, title, facts, ids, columns):
