@@ -7,7 +7,6 @@ nor break a table, nor bring in links or HTML.
 import re
 import shlex
 from dataclasses import dataclass, field
-from pathlib import Path
 
 import jinja2
 
@@ -51,7 +50,7 @@ def write(path, card: Card):
 
 def render(card: Card) -> str:
     environment = jinja2.Environment(
-        loader=jinja2.FileSystemLoader(Path(__file__).parent / "templates"),
+        loader=jinja2.PackageLoader("selabel_tf.export"),
         autoescape=False,  # of HTML; `finalize` does the same for Markdown
         finalize=escape,
         undefined=jinja2.StrictUndefined,
