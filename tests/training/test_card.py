@@ -46,7 +46,7 @@ def test_the_card_tells_what_the_run_folder_holds(folder):
         f"| last: NMI to the true classes | {(last[0]['nmi'] + last[1]['nmi']) / 2:.3f}, mean of 2 heads |",
         f"| {measured['rows'][0][0]} | 7 | {measured['rows'][0][2]:.3f} |",
         "| layer | accuracy | top5 |",
-        "| pool\\|1 | 0.971 | - |",
+        "| pool\\|1 | 0.971 | \\- |",
         "Measured by knn at epoch 3",
         "| size | 16 x 16, 1 channel |",
         hashlib.sha256((run.checkpoint.path / "state.npz").read_bytes()).hexdigest(),
