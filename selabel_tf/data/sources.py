@@ -150,6 +150,11 @@ class Source:
         """All images in index order, augmentation off: resized, cropped at the centre and normalised only."""
         return pipeline.plain_batches(self._reader, self._ready_augmentation(), batch_size)
 
+    def stored_images(self, rows):
+        """The images of these rows before any augmentation: uint8 or float32 in [0, 1], [n,h,w,c], or a list of n
+        images [h,w,c] where their sizes differ."""
+        return self._reader.fetch(np.asarray(rows))
+
     def _begin_epoch(self) -> int:
         epoch = self._next_epoch
         self._next_epoch = epoch + 1

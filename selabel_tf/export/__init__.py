@@ -1,5 +1,5 @@
 """What leaves the building: files that other programs read."""
 
-from . import labels
+from . import cluster_folders, confidence, labels, model_card
 
-__all__ = ["labels"]
+__all__ = ["cluster_folders", "confidence", "labels", "model_card"]

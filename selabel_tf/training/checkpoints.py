@@ -36,6 +36,7 @@ class Checkpoint:
     path: Path
     facts: dict
     variables: tuple[dict, ...]  # name, shape, dtype of each
+    sha256: str  # of the state, in hex
 
 
 def save(folder: str | Path, model, facts: dict, keep: int = 2) -> Checkpoint:
@@ -65,7 +66,7 @@ def save(folder: str | Path, model, facts: dict, keep: int = 2) -> Checkpoint:
     position = folders.index(path)
     for other in folders[:position] + folders[position + keep :]:  # later ones: torn, or a future given up
         shutil.rmtree(other)
-    return Checkpoint(path, json.loads(text)["facts"], tuple(described))
+    return Checkpoint(path, json.loads(text)["facts"], tuple(described), manifest["sha256"])
 
 
 def latest(folder: str | Path) -> Checkpoint | None:
@@ -73,7 +74,7 @@ def latest(folder: str | Path) -> Checkpoint | None:
     for path in _folders(folder):
         problem, manifest = _verified(path)
         if manifest is not None:
-            return Checkpoint(path, manifest["facts"], tuple(manifest["variables"]))
+            return Checkpoint(path, manifest["facts"], tuple(manifest["variables"]), manifest["sha256"])
         warnings.warn(f"Passing over checkpoint {path}: {problem}.", stacklevel=2)
     return None
 

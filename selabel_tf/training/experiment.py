@@ -46,7 +46,7 @@ def run(config, workdir, *, devices=None, watcher=None):
         devices: as in distribution.strategy; all visible GPUs by default.
         watcher: a Watcher.
     """
-    with _own_words():
+    with own_words():
         return _run(config, Path(workdir), devices, watcher or Watcher())
 
 
@@ -112,7 +112,7 @@ def check_folder(config, workdir):
 
 
 @contextlib.contextmanager
-def _own_words():
+def own_words():
     """A ValueError of the readers, such as the name of a damaged image, without the pages tf.data wraps it in."""
     try:
         yield
@@ -151,11 +151,14 @@ def _logged(log, on_label_pass):
 def _write_products(config, workdir, model, source):
     label_files.write(
         workdir / "labels.csv",
-        model.labels,
-        source.ids,
-        fingerprint=source.fingerprint,
-        num_clusters=model.num_clusters,
-        config_hash=configs.config_hash(config),
+        label_files.Labels(
+            model.labels,
+            source.ids,
+            fingerprint=source.fingerprint,
+            num_clusters=model.num_clusters,
+            config_hash=configs.config_hash(config),
+            checkpoint_hash=checkpoints.latest(workdir / "checkpoints").sha256,
+        ),
     )
     unfinished = workdir / "unfinished.backbone.keras"  # Keras asks for its own ending
     model.backbone.save(unfinished)

@@ -1,0 +1,136 @@
+"""The model card of a run, from what its folder holds."""
+
+import dataclasses
+import hashlib
+import json
+from pathlib import Path
+
+import numpy as np
+
+from ..data.augment import POLICIES
+from ..evaluation import results
+from ..evaluation.report import Table
+from ..export import model_card
+from .run_log import read_records
+
+FILE = "MODEL_CARD.md"
+PRIVATE = ("data.path", "data.data_dir")  # places on somebody's machine
+PLAIN = {
+    "whole": "the whole image, resized (bilinear, antialiased)",
+    "centre": "shorter side resized to 256/224 of the size (bilinear, antialiased), then the centre",
+}
+
+
+def write(run, path=None) -> Path:
+    """Writes the card of a TrainedRun to `path`, by default into its folder; the path."""
+    path = Path(path or run.workdir / FILE)
+    model_card.write(path, describe(run))
+    return path
+
+
+def describe(run) -> model_card.Card:
+    config, checkpoint, images = run.config, run.checkpoint, run.training_set
+    facts = checkpoint.facts
+    height, width, channels = images.image_shape
+    parameters = int(sum(np.prod(weight.shape) for weight in run.model.backbone.weights))
+    policy = POLICIES[config.augment.policy]
+    return model_card.Card(
+        name=config.name,
+        summary={
+            "network": f"{config.model.backbone}, {parameters} parameters, {run.model.feature_size} features",
+            "heads": _tuple(run.model.num_clusters) + " clusters",
+            "trained": f"{facts['epoch']} of {config.epochs} epochs, {facts['step']} steps",
+        },
+        data={
+            "name": images.name,
+            "images": images.num_examples,
+            "fingerprint": images.fingerprint,
+        },
+        recipe={**_settings(config), "config hash": facts["config_hash"]},
+        label_passes=_label_passes(read_records(run.workdir / "metrics.jsonl")[: facts["num_records"]]),
+        preprocessing={
+            "size": f"{height} x {width}, {channels} channel{'s' * (channels > 1)}",
+            "region": PLAIN[policy.plain],
+            "values": "0 to 1 (8-bit values divided by 255), then (value - mean) / std",
+            "mean": _tuple(config.augment.mean) or "0",
+            "std": _tuple(config.augment.std) or "1",
+            "augmentation (training only)": policy.summary,
+        },
+        checksums={
+            f"sha256 of checkpoints/{checkpoint.path.name}/state.npz": checkpoint.sha256,
+            "sha256 of backbone.keras": _checksum(run.workdir / "backbone.keras"),
+        },
+        input_shape=images.image_shape,
+        workdir=run.workdir.resolve().name,
+        evaluation=tuple(_evaluation(run.workdir)),
+    )
+
+
+def _settings(config):
+    """section.field -> value, as --set takes it; what is empty, or a place on a machine, is left out."""
+    flat = {}
+    for name, value in dataclasses.asdict(config).items():
+        flat |= {f"{name}.{key}": v for key, v in value.items()} if isinstance(value, dict) else {name: value}
+    flat = {name: _tuple(value) if isinstance(value, tuple) else value for name, value in flat.items()}
+    return {name: value for name, value in flat.items() if value not in ("", None) and name not in PRIVATE}
+
+
+def _tuple(values):
+    """(20, 20, 20) -> "20 x 3", (5, 7) -> "5, 7"."""
+    if len(values) > 2 and len(set(values)) == 1:
+        return f"{values[0]} x {len(values)}"
+    return ", ".join(map(str, values))
+
+
+def _label_passes(records):
+    """What the label passes did; `last`: over the last record of every head, as heads may take turns."""
+    passes = [record for record in records if record["kind"] == "labels"]
+    if not passes:
+        return {"label passes": "none: the labels are the random ones of the start"}
+    last = list({record["head"]: record for record in passes}.values())
+    facts = {"label passes": len({record["label_pass"] for record in passes})}
+    if all(record.get("converged") is not None for record in passes):
+        facts["solves that converged"] = f"{sum(record['converged'] for record in passes)} of {len(passes)}"
+        facts["last: converged"] = f"{sum(record['converged'] for record in last)} of {len(last)} heads"
+    means = {"changed": "last: share of labels changed", "nmi": "last: NMI to the true classes"}
+    for key, name in means.items():
+        if all(record.get(key) is not None for record in last):
+            facts[name] = f"{np.mean([record[key] for record in last]):.3f}, mean of {len(last)} heads"
+    if all("smallest" in record and "largest" in record for record in last):
+        sizes = min(record["smallest"] for record in last), max(record["largest"] for record in last)
+        facts["last: cluster sizes"] = f"{sizes[0]} to {sizes[1]}"
+    return facts
+
+
+def _checksum(path):
+    if not path.is_file():
+        return "not written yet: the run is not finished"
+    with path.open("rb") as file:
+        return hashlib.file_digest(file, "sha256").hexdigest()
+
+
+def _evaluation(workdir):
+    """The tables of results.json, and those that the evaluation tools left."""
+    record = workdir / "results.json"
+    if record.is_file():
+        try:
+            tables = json.loads(record.read_text("utf-8"))["tables"]
+            made = [Table(table["title"], table["columns"], table["rows"], table["note"]) for table in tables]
+        except (ValueError, KeyError, TypeError) as error:
+            raise ValueError(
+                f"{record} is not the results.json of a run ({error}). Train again to measure it."
+            ) from error
+        yield from map(_shown, made)
+    for name, result in results.load_all(workdir).items():
+        columns = list(dict.fromkeys(column for row in result["rows"] for column in row))
+        rows = [[row.get(column) for column in columns] for row in result["rows"]]
+        settings = ", ".join(f"{key} {value}" for key, value in result["settings"].items())
+        note = (
+            f"Measured by {result['tool']} at epoch {result['model'].get('epoch', '?')}, {result['date']}. {settings}"
+        )
+        if rows:
+            yield _shown(Table(name, columns, rows, note))
+
+
+def _shown(table):
+    return {"title": table.title, "columns": table.columns, "rows": table.cells(), "note": table.note}
