@@ -109,7 +109,6 @@ class Label(_Section):
     """
 
     section = "label"
-    labeller: str = _option("sinkhorn", choices=("sinkhorn", "kmeans", "given"))
     lambda_: float = _option(25.0, above=0)
     num_relabels: int = _option(80, at_least=0)
     schedule: str = _option("quadratic", choices=("quadratic", "linear"))
@@ -122,6 +121,7 @@ class Label(_Section):
     warm_start: bool = _option(True)
     cluster_weights: tuple[float, ...] = _option((), above=0)
     storage: str = _option("auto", choices=("auto", "float32", "recompute", "half", "disk"))
+    labeller: str = _option("sinkhorn", choices=("sinkhorn", "kmeans", "given"))
 
     def __post_init__(self):
         super().__post_init__()
