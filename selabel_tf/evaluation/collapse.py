@@ -27,12 +27,12 @@ COPIED = 0.95  # NMI of two heads' labels
 
 @dataclass(frozen=True)
 class Finding:
-    """kind: "stuck loss", "frozen labels", "unstable labels", "unpredicted clusters" or "copied head".
+    """problem: "stuck loss", "frozen labels", "unstable labels", "unpredicted clusters" or "copied head".
 
     head: which one, None for all. seen: the numbers, in a sentence. advice: what to try, in a sentence.
     """
 
-    kind: str
+    problem: str
     head: int | None
     seen: str
     advice: str
@@ -62,8 +62,8 @@ def new_findings(records) -> tuple[Finding, ...]:
     if len(steps) < 2:
         return findings(records)
     last = max(i for i, record in enumerate(records) if record["kind"] == "labels" and record["step"] == steps[-2])
-    before = {(finding.kind, finding.head) for finding in findings(records[: last + 1])}
-    return tuple(finding for finding in findings(records) if (finding.kind, finding.head) not in before)
+    before = {(finding.problem, finding.head) for finding in findings(records[: last + 1])}
+    return tuple(finding for finding in findings(records) if (finding.problem, finding.head) not in before)
 
 
 def _stuck_loss(epochs, passes):

@@ -72,5 +72,5 @@ def test_a_set_without_classes_and_an_unknown_kind_are_refused(source):
     with pytest.raises(ValueError, match="arrays has no classes to make uneven"):
         imbalanced(unlabelled, "light")
     assert imbalanced(unlabelled, "none") is unlabelled
-    with pytest.raises(ValueError, match="Unknown imbalance 'medium'. Available: none, light, heavy"):
+    with pytest.raises(ValueError, match=r"Unknown imbalance 'medium'\. Available: none, light, heavy"):
         imbalanced(source, "medium")
