@@ -5,7 +5,8 @@
 Ours, not the paper's: the first 2,000 training images of each class, widths 16/32/64/128, 16 epochs, [128 x
 10]. Labels at the start of every epoch, epoch 0 included, for all heads, from one augmented view with
 BatchNorm in training mode as in the authors' code; lambda 10 as in their CIFAR code. Needs the TFDS set
-cifar10, prepared.
+cifar10, prepared. Its baselines are cifar10_cpu_kmeans, cifar10_cpu_supervised, cifar10_cpu_opt0 and
+cifar10_cpu_random_weights, each of them this config with one thing changed.
 
 Not run by us.
 """

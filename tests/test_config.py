@@ -78,7 +78,20 @@ BAD = [
     (cfg.Evaluation, {"knn_sigma": 0.0}, "evaluation.knn_sigma=0.0 must be above 0"),
     (cfg.Evaluation, {"knn": "yes"}, "evaluation.knn='yes' must be of type bool"),
     (small, {"name": ""}, "name is empty"),
-    (small, {"epochs": 0}, "epochs=0 must be at least 1"),
+    (cfg.Evaluation, {"knn_every": -1}, "evaluation.knn_every=-1 must be at least 0"),
+    (cfg.Data, {"imbalance": "strong"}, "data.imbalance='strong' is unknown. Available: none, light, heavy"),
+    (cfg.Label, {"labeller": "k-means"}, "label.labeller='k-means' is unknown. Did you mean 'kmeans'?"),
+    (
+        cfg.Label,
+        {"labeller": "kmeans", "rounding": "balanced"},
+        "label.rounding='balanced' decides cluster sizes, which label.labeller='kmeans' does not. Leave it out",
+    ),
+    (
+        cfg.Label,
+        {"labeller": "given", "cluster_weights": (1.0, 2.0)},
+        "label.cluster_weights=(1.0, 2.0) decides cluster sizes, which label.labeller='given' does not",
+    ),
+    (small, {"epochs": -1}, "epochs=-1 must be at least 0"),
     (small, {"batch_size": 0}, "batch_size=0 must be at least 1"),
     (small, {"seed": -1}, "seed=-1 must be at least 0"),
     (small, {"checkpoint_every": 0}, "checkpoint_every=0 must be at least 1"),
@@ -194,7 +207,7 @@ def test_override_lets_the_last_value_of_a_field_win_and_leaves_the_original_alo
         ("model.num_clusters=128x", "model.num_clusters: cannot read '' as int"),
         ("model.num_clusters=128x0", "model.num_clusters is empty"),
         ("augment.mean=0.5x3", "augment.mean: cannot read '0.5x3' as float"),
-        ("epochs=0", "epochs=0 must be at least 1"),
+        ("epochs=-1", "epochs=-1 must be at least 0"),
     ],
 )
 def test_override_says_what_is_wrong_with_an_assignment(assignment, message):

@@ -62,6 +62,8 @@ CPU = {
     "model.backbone": "resnet18_cifar",
     "model.width": 16,
     "model.num_clusters": (128,) * 10,
+    "data.imbalance": "none",
+    "label.labeller": "sinkhorn",
     "label.lambda_": 10.0,
     "label.num_relabels": 16,
     "label.schedule": "linear",
@@ -83,6 +85,10 @@ RECIPES = {
     "imagenet_alexnet": {**IMAGENET, "model.backbone": "alexnet"},
     "imagenet_resnet50": {**IMAGENET, "model.backbone": "resnet50v2"},
     "cifar10_cpu": CPU,
+    "cifar10_cpu_kmeans": {**CPU, "model.num_clusters": (128,), "label.labeller": "kmeans"},
+    "cifar10_cpu_supervised": {**CPU, "model.num_clusters": (10,), "label.labeller": "given"},
+    "cifar10_cpu_opt0": {**CPU, "model.num_clusters": (128,), "label.num_relabels": 0},
+    "cifar10_cpu_random_weights": {**CPU, "epochs": 0},
 }
 
 
@@ -117,3 +123,15 @@ def test_digits_needs_no_download_and_relabels_once_per_epoch():
     assert config.data == cfg.Data(source="digits")
     assert config.augment.policy == "digits"
     assert (config.label.schedule, config.label.num_relabels) == ("linear", config.epochs)
+
+
+@pytest.mark.parametrize("name", sorted(name for name in NAMES if name.startswith("cifar10_cpu_")))
+def test_a_baseline_differs_from_the_method_in_what_it_says_only(name):
+    changed = cfg.differences(cfg.load(CONFIGS / "cifar10_cpu.py"), cfg.load(CONFIGS / f"{name}.py"))
+    allowed = {"name", "model.num_clusters", "label.labeller", "label.num_relabels", "epochs"}
+    assert {line.partition(":")[0] for line in changed} <= allowed
+
+
+def test_the_documented_setting_of_an_uneven_set_is_understood():
+    config = cfg.override(cfg.load(CONFIGS / "cifar10_cpu_kmeans.py"), ["data.imbalance=heavy"])
+    assert (config.data.imbalance, config.label.labeller) == ("heavy", "kmeans")

@@ -36,6 +36,7 @@ class Data(_Section):
     """Which images. `examples_per_class` 0 means all of them.
 
     `test_split` of a TFDS set is for evaluation; without one, features are judged on the training images themselves.
+    `imbalance` removes examples of some classes of the training split, as data.imbalance says.
     """
 
     section = "data"
@@ -46,6 +47,7 @@ class Data(_Section):
     data_dir: str = _option("")
     path: str = _option("")
     examples_per_class: int = _option(0, at_least=0)
+    imbalance: str = _option("none", choices=("none", "light", "heavy"))
 
     def __post_init__(self):
         super().__post_init__()
@@ -100,7 +102,11 @@ class Model(_Section):
 
 @dataclass(frozen=True)
 class Label(_Section):
-    """When and how labels are optimised."""
+    """When and how labels are made.
+
+    `labeller`: "sinkhorn" is the method; its baselines are "kmeans" on the features, with the head drawn anew at each
+    pass, and "given": the true classes, set once before training. `num_relabels` 0 leaves the labels random.
+    """
 
     section = "label"
     lambda_: float = _option(25.0, above=0)
@@ -115,6 +121,17 @@ class Label(_Section):
     warm_start: bool = _option(True)
     cluster_weights: tuple[float, ...] = _option((), above=0)
     storage: str = _option("auto", choices=("auto", "float32", "recompute", "half", "disk"))
+    labeller: str = _option("sinkhorn", choices=("sinkhorn", "kmeans", "given"))
+
+    def __post_init__(self):
+        super().__post_init__()
+        balancing = {"cluster_weights": self.cluster_weights, "rounding": self.rounding == "balanced"}
+        for name, wanted in balancing.items():
+            if wanted and self.labeller != "sinkhorn":
+                raise ValueError(
+                    f"label.{name}={getattr(self, name)!r} decides cluster sizes, which "
+                    f"label.labeller={self.labeller!r} does not. Leave it out, or use the labeller sinkhorn."
+                )
 
 
 @dataclass(frozen=True)
@@ -136,18 +153,25 @@ class Optimizer(_Section):
 
 @dataclass(frozen=True)
 class Evaluation(_Section):
-    """What is measured at the end: nearest neighbours (features in memory) and K-means (slow if N is large)."""
+    """What is measured at the end: nearest neighbours (features in memory) and K-means (slow if N is large).
+
+    `knn_every` n also measures nearest neighbours after every n-th epoch, 0 for never.
+    """
 
     section = "evaluation"
     knn_k: int = _option(10, at_least=1)
     knn_sigma: float = _option(0.1, above=0)
     knn: bool = _option(True)
     kmeans: bool = _option(True)
+    knn_every: int = _option(0, at_least=0)
 
 
 @dataclass(frozen=True)
 class Config(_Section):
-    """One experiment. Drops of the learning rate may lie past the last epoch: a shortened run has none."""
+    """One experiment. Drops of the learning rate may lie past the last epoch: a shortened run has none.
+
+    `epochs` 0 leaves the network as it was drawn: the baseline of random weights.
+    """
 
     name: str
     data: Data
@@ -156,7 +180,7 @@ class Config(_Section):
     label: Label
     optimizer: Optimizer
     evaluation: Evaluation
-    epochs: int = _option(at_least=1)
+    epochs: int = _option(at_least=0)
     batch_size: int = _option(at_least=1)
     seed: int = _option(0, at_least=0)
     checkpoint_every: int = _option(1, at_least=1)

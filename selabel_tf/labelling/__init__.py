@@ -1,5 +1,5 @@
 """Log-probabilities -> labels."""
 
-from . import relabel, rounding, schedule, sinkhorn, storage
+from . import kmeans, relabel, rounding, schedule, sinkhorn, storage
 
-__all__ = ["relabel", "rounding", "schedule", "sinkhorn", "storage"]
+__all__ = ["kmeans", "relabel", "rounding", "schedule", "sinkhorn", "storage"]

@@ -7,6 +7,8 @@
 
 One head at a time, so the scores take N * K_h numbers and never N * H * K; `storage` decides where those live. Under a
 strategy the row blocks are dealt out to its devices, and only sums over rows meet.
+
+Two baselines take the place of the last two lines: K-means on the features, and the true classes.
 """
 
 from dataclasses import dataclass
@@ -15,12 +17,14 @@ import numpy as np
 import tensorflow as tf
 
 from ..features import Extractor
+from . import kmeans
 from .rounding import balanced_labels, hard_labels
 from .sinkhorn import SinkhornResult, solve
 from .storage import HeadScores, available_disk, available_memory, plan_storage
 
 ROUNDINGS = {"argmax": hard_labels, "balanced": balanced_labels}
 BATCH_NORM = ("training", "inference")
+LABELLERS = ("sinkhorn", "kmeans", "given")
 
 
 @dataclass(frozen=True)
@@ -30,9 +34,11 @@ class HeadRecord:
     head: int
     labels_before: np.ndarray  # int32 [N]
     labels_after: np.ndarray  # int32 [N]
+    predictions: np.ndarray  # int32 [N], the head's own: argmax of p
     objective_before: float
     objective_after: float
-    solution: SinkhornResult
+    solution: SinkhornResult | None  # None where no transport problem was solved
+    renumbered: bool  # cluster k is another one than before: the head has to begin anew
 
 
 class Relabeller:
@@ -41,6 +47,8 @@ class Relabeller:
     Args:
         model: a SelfLabelModel (its backbone, heads and label store are used).
         source: the training images; has num_examples and view_batches(batch_size, position=, seed=).
+        labeller: "sinkhorn"; "kmeans" on the features, averaged over views; or "given", the classes of the source.
+            The two baselines leave alone what only Sinkhorn has: lambda_, rounding and all that follows from them.
         lambda_: sharpness of the transport plan.
         views: augmented views of every image, over which log-probabilities are averaged.
         batch_norm: "training" (statistics of the batch, dropout on, as the authors' code) or "inference".
@@ -60,6 +68,7 @@ class Relabeller:
         model,
         source,
         *,
+        labeller="sinkhorn",
         lambda_=25.0,
         views=1,
         batch_norm="training",
@@ -73,6 +82,8 @@ class Relabeller:
         storage="auto",
         scratch=None,
     ):
+        if labeller not in LABELLERS:
+            raise ValueError(f"Unknown labeller {labeller!r}. Available: {', '.join(LABELLERS)}.")
         if views < 1:
             raise ValueError(f"views={views}: at least one view of every image is needed.")
         if batch_norm not in BATCH_NORM:
@@ -89,6 +100,8 @@ class Relabeller:
                 f"{len(cluster_weights)} cluster_weights for heads of {sorted(set(model.num_clusters))} clusters: "
                 "every head needs as many clusters as there are weights."
             )
+        if labeller == "given":
+            _check_classes(source, model.num_clusters)
         self.plan = plan_storage(
             source.num_examples,
             max(model.num_clusters),
@@ -98,6 +111,7 @@ class Relabeller:
             views=views,
             kind=storage,
         )
+        self.labeller = labeller
         self.scratch = scratch
         self.model, self.source = model, source
         self.views, self.seed = views, seed
@@ -120,7 +134,9 @@ class Relabeller:
             on_pass: called with (head, record of the reading) during each solve.
         """
         features = [self._view(number * self.views + view, view, on_image) for view in range(self.views)]
-        return [self._relabel(features, head, on_pass) for head in heads]
+        new_labels = {"sinkhorn": self._transport, "kmeans": self._kmeans, "given": self._given}[self.labeller]
+        find = new_labels(features, number, on_pass)
+        return [self._relabel(features, head, find) for head in heads]
 
     def _view(self, position, view, on_image):
         count = self.source.num_examples
@@ -128,19 +144,42 @@ class Relabeller:
         batches = self.source.view_batches(self.batch_size, position=position, seed=self.seed)
         return self._features(batches, count, report)
 
-    def _relabel(self, features, head, on_pass):
+    def _relabel(self, features, head, find):
+        """Gives `head` the labels of `find`: (head, log_p) -> labels [N], the SinkhornResult or None."""
         log_p = self._scores(features, head)
         store = self.model.label_store
         before = store.labels()[:, head]
-        solution = solve(
-            log_p,
-            log_alpha=store.log_alpha(head) if self.warm_start else None,
-            on_pass=None if on_pass is None else lambda record: on_pass(head, record),
-            **self.options,
-        )
-        after = self.round(log_p, solution.log_alpha, lambda_=self.options["lambda_"], **self.weights)
-        store.assign_head(head, after, solution.log_alpha)
-        return HeadRecord(head, before, after, _objective(log_p, before), _objective(log_p, after), solution)
+        after, solution = find(head, log_p)
+        store.assign_head(head, after, store.log_alpha(head) if solution is None else solution.log_alpha)
+        predictions, (cost_before, cost_after) = _read(log_p, (before, after))
+        renumbered = self.labeller == "kmeans"
+        return HeadRecord(head, before, after, predictions, cost_before, cost_after, solution, renumbered)
+
+    def _transport(self, features, number, on_pass):
+        def find(head, log_p):
+            store = self.model.label_store
+            solution = solve(
+                log_p,
+                log_alpha=store.log_alpha(head) if self.warm_start else None,
+                on_pass=None if on_pass is None else lambda record: on_pass(head, record),
+                **self.options,
+            )
+            return self.round(log_p, solution.log_alpha, lambda_=self.options["lambda_"], **self.weights), solution
+
+        return find
+
+    def _kmeans(self, features, number, on_pass):
+        rows = kmeans.whitened(features[0] if self.views == 1 else sum(features) / self.views)
+
+        def find(head, log_p):
+            seed = np.random.SeedSequence([self.seed, number, head]).generate_state(1)[0]
+            return kmeans.cluster(rows, self.model.num_clusters[head], int(seed)), None
+
+        return find
+
+    def _given(self, features, number, on_pass):
+        classes = self.source.classes.astype(np.int32)
+        return lambda head, log_p: (classes, None)
 
     def _scores(self, features, head):
         """log_p of one head as row blocks [n, K_head] on the devices of the model."""
@@ -163,11 +202,29 @@ def _batch_for_all(batch_size, num_examples, strategy):
     return batch_size
 
 
-def _objective(log_p, labels):
-    """E(p, q) = mean over i of -log_p[i, labels_i], for row blocks of log_p."""
-    total, start = 0.0, 0
+def _check_classes(source, num_clusters):
+    """Refuses a source whose classes cannot be the labels of every head."""
+    if source.classes is None:
+        raise ValueError(
+            f"labeller='given' trains on true classes, and {source.name} has none. Use images with classes, or another "
+            "labeller."
+        )
+    count = len(source.class_names) if source.class_names else int(source.classes.max()) + 1
+    if set(num_clusters) != {count}:
+        raise ValueError(
+            f"labeller='given': {source.name} has {count} classes and the heads {' '.join(map(str, num_clusters))} "
+            f"clusters. Give every head {count}, e.g. model.num_clusters={count}."
+        )
+
+
+def _read(log_p, labellings):
+    """One reading of the row blocks of log_p: the argmax of each row, int32 [N], and for each of the labellings [N]
+    E(p, q) = mean over i of -log_p[i, label_i]."""
+    predictions, totals, start = [], [0.0] * len(labellings), 0
     for block in log_p:
         stop = start + block.shape[0]
-        total -= float(tf.reduce_sum(tf.gather(block, labels[start:stop], batch_dims=1)))
+        predictions.append(tf.argmax(block, axis=1, output_type=tf.int32).numpy())
+        for number, labels in enumerate(labellings):
+            totals[number] -= float(tf.reduce_sum(tf.gather(block, labels[start:stop], batch_dims=1)))
         start = stop
-    return total / start
+    return np.concatenate(predictions), [total / start for total in totals]

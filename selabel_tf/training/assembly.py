@@ -4,7 +4,7 @@ from dataclasses import dataclass
 
 import keras
 
-from ..data import digits, from_folder, from_tfds
+from ..data import digits, from_folder, from_tfds, imbalanced
 from ..models import SelfLabelModel, backbone
 from .self_label_callback import SelfLabelCallback
 from .sgd import CoupledSGD
@@ -25,7 +25,10 @@ class TrainingSet:
 
 
 def make_source(config, split=None):
-    """The source of a config with its augmentation, of the training split or of another `split`."""
+    """The source of a config with its augmentation, of the training split or of another `split`.
+
+    What makes the training set smaller or uneven is left out for another split.
+    """
     data, augment = config.data, config.augment
     if data.source == "digits":
         source = digits()
@@ -33,8 +36,10 @@ def make_source(config, split=None):
         source = from_folder(data.path)
     else:
         source = from_tfds(data.name, split or data.split, data.data_dir or None)
-    if data.examples_per_class and split is None:
-        source = source.first_per_class(data.examples_per_class)
+    if split is None:
+        if data.examples_per_class:
+            source = source.first_per_class(data.examples_per_class)
+        source = imbalanced(source, data.imbalance, config.seed)
     return source.augmented(augment.policy, augment.size or None, mean=augment.mean or None, std=augment.std or None)
 
 
@@ -61,6 +66,7 @@ def make_labelling(config, source, scratch=None):
     return SelfLabelCallback(
         source,
         label.num_relabels,
+        labeller=label.labeller,
         schedule=label.schedule,
         heads=label.heads,
         lambda_=label.lambda_,

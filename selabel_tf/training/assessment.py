@@ -44,7 +44,8 @@ def assess(config, workdir, model, source, say=lambda text: None):
         if config.evaluation.knn:
             say("Comparing features by nearest neighbours")
             tables.append(_knn_table(config, source, test, features, numbers))
-    pictures = (_curves(records, config), _cluster_picture(config, model, source))
+    curves = (_curves(records, config),) if records else ()  # an untrained network has none
+    pictures = (*curves, _cluster_picture(config, model, source))
     return Assessment(tuple(tables), numbers, pictures, _facts(config, source, records))
 
 
@@ -146,8 +147,10 @@ def _curves(records, config):
     points = [r for r in records if r["kind"] == "epoch"]
     together = config.label.heads == "all"
     for step, heads in by_pass.items():
-        changed = [h["changed"] for h in heads]
-        point = {"step": step, "share_changed": changed if together else changed[0]}
+        point = {"step": step}
+        if heads[0]["changed"] is not None:
+            changed = [h["changed"] for h in heads]
+            point["share_changed"] = changed if together else changed[0]
         if heads[0]["nmi"] is not None:
             point["nmi"] = [h["nmi"] for h in heads]
         points.append(point)
@@ -173,10 +176,13 @@ def _facts(config, source, records):
         "backbone": config.model.backbone,
         "clusters": " ".join(map(str, config.model.num_clusters)),
         "epochs": config.epochs,
-        "last loss": epochs[-1]["loss"],
-        "images per second in training": f"{np.median([r['images_per_second'] for r in epochs]):.0f}",
+        "last loss": epochs[-1]["loss"] if epochs else None,
+        "images per second in training": (
+            f"{np.median([r['images_per_second'] for r in epochs]):.0f}" if epochs else None
+        ),
+        "labels by": config.label.labeller,
         "label passes": len({r["step"] for r in labels}),
-        "solves that did not converge": sum(not r["converged"] for r in labels),
+        "solves that did not converge": sum(r["converged"] is False for r in labels),
         "seed": config.seed,
         "finished": datetime.now(UTC).strftime("%Y-%m-%d %H:%M UTC"),
         "made with": f"Python {platform.python_version()}, Keras {keras.__version__}",

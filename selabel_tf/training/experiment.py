@@ -7,7 +7,7 @@ The folder is all that a later tool needs. Calling `run` again on it goes on fro
 
 import contextlib
 import re
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from pathlib import Path
 
 import keras
@@ -15,11 +15,12 @@ import tensorflow as tf
 
 from .. import config as configs
 from ..atomic_file import write_atomically
+from ..evaluation import collapse
 from ..export import labels as label_files
 from . import assessment, checkpoints, distribution
 from .assembly import learning_rate, make_labelling, make_model, make_source, steps_per_epoch
-from .run_callbacks import CheckpointCallback, LogCallback
-from .run_log import RunLog
+from .run_callbacks import CheckpointCallback, KnnCallback, LogCallback
+from .run_log import RunLog, read_records
 
 
 @dataclass(frozen=True)
@@ -67,13 +68,16 @@ def _run(config, workdir, devices, watcher):
     labelling.on_progress = watcher.on_progress
     labelling.check(model, config.epochs, steps_per_epoch(config, source))
     watcher.say(labelling.relabeller.plan.reason)
+    neighbours = _neighbours(config, source)
 
     # everything that can be refused has been: only now is the folder claimed
     workdir.mkdir(parents=True, exist_ok=True)
     write_atomically(workdir / "config.json", configs.to_json(config))
     with RunLog(workdir) as log:
         first_epoch = _restore(workdir, model, log, watcher)
-        labelling.on_label_pass = _logged(log, watcher.on_label_pass)
+        labelling.on_label_pass = _logged(log, watcher)
+        for callback in neighbours:
+            callback.log = log
         model.fit(
             source.train_batches(config.batch_size, seed=config.seed),
             epochs=config.epochs,
@@ -84,6 +88,7 @@ def _run(config, workdir, devices, watcher):
                 labelling,
                 keras.callbacks.LearningRateScheduler(learning_rate(config.optimizer)),
                 LogCallback(log, source.num_examples),
+                *neighbours,
                 CheckpointCallback(workdir / "checkpoints", config, source, log),
                 *watcher.callbacks,
             ],
@@ -136,14 +141,27 @@ def _restore(workdir, model, log, watcher):
     return facts["epoch"]
 
 
-def _logged(log, on_label_pass):
-    """`on_label_pass` with the log told first."""
+def _neighbours(config, source):
+    """The callback of evaluation.knn_every, or none."""
+    evaluation = config.evaluation
+    if not evaluation.knn_every:
+        return []
+    test = make_source(config, config.data.test_split) if config.data.test_split else None
+    options = {"every": evaluation.knn_every, "k": evaluation.knn_k, "sigma": evaluation.knn_sigma}
+    return [KnnCallback(source, test, **options)]
+
+
+def _logged(log, watcher):
+    """What is done with a label pass: it is logged, told, and looked at by the collapse doctor."""
 
     def tell(label_pass):
         for record in label_pass.records():
             log.append(record)
         log.scalars(label_pass.step, label_pass.scalars())
-        on_label_pass(label_pass)
+        watcher.on_label_pass(label_pass)
+        for finding in collapse.new_findings(read_records(log.path)):
+            log.append({"kind": "doctor", "step": label_pass.step, **asdict(finding)})
+            watcher.say(f"Doctor: {finding}")
 
     return tell
 

@@ -1,82 +1,19 @@
-"""SelfLabelCallback: label passes inside `fit`, at scheduled steps, and what each of them did."""
+"""SelfLabelCallback: label passes inside `fit`, at scheduled steps."""
 
 import time
 import warnings
-from dataclasses import asdict, dataclass
 
 import keras
 import numpy as np
 
-from ..evaluation import clustering
 from ..labelling import schedule as schedules
 from ..labelling.relabel import Relabeller
+from .fresh_heads import renew_head
+from .label_pass import LabelPass, statistics
 
 
 class NotConvergedWarning(UserWarning):
     """A label pass used scalings whose marginal error was still above the tolerance."""
-
-
-@dataclass(frozen=True)
-class HeadStatistics:
-    """One head after one label pass."""
-
-    head: int
-    passes: int  # readings of the scores
-    marginal_error: float
-    converged: bool
-    smallest: int  # cluster
-    largest: int  # cluster
-    changed: float  # share of labels that differ from before
-    nmi_previous: float  # NMI to the labels before
-    objective_before: float
-    objective_after: float
-    cost: float  # of the transport plan
-    bound: float  # no balanced labelling can cost less
-    nmi: float | None  # to the true classes, where the source has them
-
-
-@dataclass(frozen=True)
-class LabelPass:
-    """One label pass: number of num_passes, before which training step, how long, and every head relabelled."""
-
-    number: int
-    num_passes: int
-    step: int
-    seconds: float
-    heads: tuple[HeadStatistics, ...]
-
-    def summary(self):
-        """One line for a person."""
-        heads = self.heads
-        readings = [h.passes for h in heads]
-        parts = [
-            f"labels {self.number + 1}/{self.num_passes}",
-            f"step {self.step}",
-            f"{len(heads)} heads" if len(heads) > 1 else f"head {heads[0].head}",
-            f"sinkhorn {_span(readings)} passes to error {max(h.marginal_error for h in heads):.0e}",
-            f"sizes {min(h.smallest for h in heads)}-{max(h.largest for h in heads)}",
-            f"changed {100 * _mean(heads, 'changed'):.1f}%",
-            f"NMI to last {_mean(heads, 'nmi_previous'):.3f}",
-            f"E {_mean(heads, 'objective_before'):.3f} -> {_mean(heads, 'objective_after'):.3f}",
-            f"{self.seconds:.1f} s",
-        ]
-        if heads[0].nmi is not None:
-            parts.insert(-1, f"NMI to classes {_mean(heads, 'nmi'):.3f}")
-        return " | ".join(parts)
-
-    def records(self):
-        """One flat dictionary per head, for a log of JSON lines."""
-        for head in self.heads:
-            yield {"kind": "labels", "step": self.step, "label_pass": self.number, **asdict(head)}
-
-    def scalars(self):
-        """Means over the heads, for TensorBoard."""
-        names = ["passes", "marginal_error", "changed", "nmi_previous", "objective_before", "objective_after"]
-        names += ["nmi"] * (self.heads[0].nmi is not None)
-        values = {f"labels/{name}": _mean(self.heads, name) for name in names}
-        values["labels/smallest"] = min(head.smallest for head in self.heads)
-        values["labels/largest"] = max(head.largest for head in self.heads)
-        return values
 
 
 class SelfLabelCallback(keras.callbacks.Callback):
@@ -88,7 +25,10 @@ class SelfLabelCallback(keras.callbacks.Callback):
 
     Args:
         source: the source whose `train_batches` are trained on.
-        num_relabels: label passes over the whole training; one before every step at most.
+        num_relabels: label passes over the whole training; one before every step at most. With the labeller "given"
+            there is one, before the first step, for all heads, whatever is said here.
+        labeller: "sinkhorn", or a baseline: "kmeans" or "given", as in labelling.relabel.Relabeller. K-means numbers
+            its clusters anew each time, so each head it labels begins anew as well.
         schedule: "quadratic" (dense at first, as the paper) or "linear".
         heads: "all" at every pass, or "in_turn": one head per pass.
         on_label_pass: called with each LabelPass.
@@ -102,6 +42,7 @@ class SelfLabelCallback(keras.callbacks.Callback):
         source,
         num_relabels=80,
         *,
+        labeller="sinkhorn",
         schedule="quadratic",
         heads="all",
         on_label_pass=None,
@@ -111,7 +52,9 @@ class SelfLabelCallback(keras.callbacks.Callback):
         super().__init__()
         schedules.steps(schedule, num_relabels, max(num_relabels, 1))  # an unknown name is refused now, not in fit
         schedules.heads_for_pass(heads, 0, 1)
-        self.source = source
+        if labeller == "given":
+            num_relabels, heads = 1, "all"
+        self.source, self.labeller = source, labeller
         self.num_relabels, self.schedule, self.heads = num_relabels, schedule, heads
         self.on_label_pass, self.on_progress = on_label_pass, on_progress
         self.options = options
@@ -144,7 +87,7 @@ class SelfLabelCallback(keras.callbacks.Callback):
             )
         self.number_at = {execution: number for number, execution in enumerate(executions)}
         if self.relabeller is None or self.relabeller.model is not model:
-            self.relabeller = Relabeller(model, self.source, **self.options)
+            self.relabeller = Relabeller(model, self.source, labeller=self.labeller, **self.options)
 
     def _execution(self, step, together):
         epoch, batch = divmod(step, self.steps_per_epoch)
@@ -172,9 +115,12 @@ class SelfLabelCallback(keras.callbacks.Callback):
                 self.on_progress(number, f"head {head}, error {record.marginal_error:.0e}", record.number, None)
 
         records = self.relabeller.run(number, chosen, on_image, on_pass)
-        heads = tuple(statistics(record, self.model.num_clusters, self.source.classes) for record in records)
+        for record in records:
+            if record.renumbered:
+                renew_head(self.model, record.head, seed=self.relabeller.seed, step=step)
+        heads = statistics(records, self.model.labels, self.model.num_clusters, self.source.classes)
         for head in heads:
-            if not head.converged:
+            if head.converged is False:
                 warnings.warn(
                     f"Label pass {number + 1}, head {head.head}: Sinkhorn stopped after {head.passes} passes with "
                     f"marginal error {head.marginal_error:.1e}. Its labels are used all the same. "
@@ -185,33 +131,3 @@ class SelfLabelCallback(keras.callbacks.Callback):
         if self.on_label_pass is not None:
             seconds = time.perf_counter() - start
             self.on_label_pass(LabelPass(number, len(self.due), step, seconds, heads))
-
-
-def statistics(record, num_clusters, classes):
-    """HeadStatistics of a labelling.relabel.HeadRecord; `classes` [N] are the true ones, or None."""
-    sizes = clustering.cluster_sizes(record.labels_after, num_clusters[record.head])
-    solution = record.solution
-    return HeadStatistics(
-        head=record.head,
-        passes=int(solution.num_passes),
-        marginal_error=float(solution.marginal_error),
-        converged=bool(solution.converged),
-        smallest=int(sizes.min()),
-        largest=int(sizes.max()),
-        changed=float(clustering.share_changed(record.labels_before, record.labels_after)),
-        nmi_previous=float(clustering.nmi(record.labels_before, record.labels_after)),
-        objective_before=record.objective_before,
-        objective_after=record.objective_after,
-        cost=float(solution.cost),
-        bound=float(solution.bound),
-        nmi=None if classes is None else float(clustering.nmi(record.labels_after, classes)),
-    )
-
-
-def _mean(heads, field):
-    return sum(getattr(head, field) for head in heads) / len(heads)
-
-
-def _span(numbers):
-    low, high = min(numbers), max(numbers)
-    return str(low) if low == high else f"{low}-{high}"

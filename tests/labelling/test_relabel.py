@@ -5,8 +5,9 @@ import numpy as np
 import pytest
 import scipy.special
 import tensorflow as tf
+from sklearn.metrics import normalized_mutual_info_score
 
-from selabel_tf.labelling import relabel, sinkhorn, storage
+from selabel_tf.labelling import kmeans, relabel, sinkhorn, storage
 from selabel_tf.labelling.relabel import Relabeller
 from selabel_tf.labelling.rounding import balanced_labels, hard_labels
 from selabel_tf.labelling.sinkhorn import solve
@@ -178,6 +179,74 @@ def test_a_warm_start_needs_fewer_readings_than_a_cold_one():
     assert passes[False] > 1
 
 
+def test_predictions_are_the_heads_own_whatever_the_labels(monkeypatch):
+    monkeypatch.setattr(storage, "ROWS_PER_BLOCK", 64)
+    model, source = make_model(), Views()
+    for labeller in ("sinkhorn", "kmeans"):
+        (record,) = Relabeller(model, source, labeller=labeller).run(0, [1])
+        np.testing.assert_array_equal(record.predictions, log_probabilities(model, source.images, 1).argmax(axis=1))
+
+
+def test_k_means_labels_are_those_of_the_mean_features_over_views():
+    model, source = make_model(), Views(scale=0.7)
+    records = Relabeller(model, source, labeller="kmeans", views=2, seed=9).run(3, [0, 1])
+    rows = kmeans.whitened(np.mean([source.view(p).reshape(N, D) for p in (6, 7)], axis=0))
+    for head, record in enumerate(records):
+        seed = int(np.random.SeedSequence([9, 3, head]).generate_state(1)[0])
+        expected = kmeans.cluster(rows, (5, 7)[head], seed)
+        assert normalized_mutual_info_score(record.labels_after, expected) > 0.95  # rounding may move a few
+        np.testing.assert_array_equal(model.labels[:, head], record.labels_after)
+        assert record.solution is None and record.renumbered
+        assert np.unique(record.labels_after).size == (5, 7)[head]
+
+
+def test_k_means_leaves_the_scalings_alone_and_uses_another_seed_at_each_pass():
+    model, source = make_model(), Views()
+    (sinkhorn_record,) = Relabeller(model, source).run(0, [0])
+    assert not sinkhorn_record.renumbered
+    relabeller = Relabeller(model, source, labeller="kmeans")
+    one, again, later = (relabeller.run(number, [0])[0].labels_after for number in (0, 0, 1))
+    np.testing.assert_allclose(model.label_store.log_alpha(0), sinkhorn_record.solution.log_alpha)
+    np.testing.assert_array_equal(one, again)
+    assert (one != later).any()
+
+
+def labelled(num_classes=5, names=None):
+    source = Views()
+    source.name, source.class_names = "views", names
+    source.classes = np.arange(N) % num_classes
+    return source
+
+
+def test_given_labels_are_the_classes_for_every_head():
+    model, source = make_model((5, 5)), labelled()
+    records = Relabeller(model, source, labeller="given").run(0, [0, 1])
+    for head, record in enumerate(records):
+        np.testing.assert_array_equal(model.labels[:, head], source.classes)
+        log_p = log_probabilities(model, source.images, head)
+        np.testing.assert_allclose(record.objective_after, -log_p[np.arange(N), source.classes].mean(), rtol=1e-5)
+        assert record.solution is None and not record.renumbered
+
+
+@pytest.mark.parametrize(
+    ("num_clusters", "source", "message"),
+    [
+        ((5, 7), labelled(), r"views has 5 classes and the heads 5 7 clusters\. Give every head 5, e\.g\. model"),
+        ((5,), labelled(names=list("abcdef")), "views has 6 classes and the heads 5 clusters"),
+    ],
+)
+def test_given_labels_need_a_cluster_for_every_class(num_clusters, source, message):
+    with pytest.raises(ValueError, match=message):
+        Relabeller(make_model(num_clusters), source, labeller="given")
+
+
+def test_given_labels_need_classes():
+    source = labelled()
+    source.classes = None
+    with pytest.raises(ValueError, match="labeller='given' trains on true classes, and views has none"):
+        Relabeller(make_model((5,)), source, labeller="given")
+
+
 @pytest.mark.parametrize(("mode", "by_batch"), [("training", True), ("inference", False)])
 def test_batch_norm_mode_decides_whose_statistics_are_used(mode, by_batch):
     trunk = keras.Sequential(
@@ -216,6 +285,7 @@ def test_a_network_full_of_nan_is_refused_before_the_labels_change():
 @pytest.mark.parametrize(
     ("options", "message"),
     [
+        ({"labeller": "k-means"}, r"Unknown labeller 'k-means'\. Available: sinkhorn, kmeans, given"),
         ({"views": 0}, "views=0: at least one"),
         ({"batch_norm": "train"}, "Unknown batch_norm 'train'. Available: training, inference"),
         ({"storage": "tape"}, "Unknown storage 'tape'. Available: auto, float32, recompute, half, disk"),

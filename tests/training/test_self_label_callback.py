@@ -146,6 +146,75 @@ def test_without_true_classes_nothing_is_said_about_them(source):
     assert "labels/nmi" not in passes[0].scalars()
 
 
+def test_pseudo_label_accuracy_is_that_of_the_labels_trained_on(source):
+    passes, model = [], make_model()
+    before = model.labels
+    (images, _), *_ = source.plain_batches(N).as_numpy_iterator()
+    predicted = model.assign(images)  # this source shows the same image in every view, and the network has no BatchNorm
+    fit(model, source, SelfLabelCallback(source, 1, on_label_pass=passes.append))
+    for head in passes[0].heads:
+        own = predicted[:, head.head]
+        assert head.accuracy == pytest.approx((own == before[:, head.head]).mean())
+        assert set(head.unpredicted) == set(range(head.clusters)) - set(own)
+        sizes = np.bincount(before[:, head.head]), np.bincount(model.labels[:, head.head], minlength=head.clusters)
+        assert head.changed_by_chance == pytest.approx(1 - sum(np.prod(sizes, axis=0)) / N**2)
+        other = 1 - head.head
+        assert head.closest_head == other
+        assert head.nmi_closest == pytest.approx(clustering.nmi(model.labels[:, 0], model.labels[:, 1]))
+    scalars = passes[0].scalars()
+    assert scalars["labels/accuracy"] == pytest.approx(np.mean([head.accuracy for head in passes[0].heads]))
+    assert scalars["labels_accuracy/head_1"] == passes[0].heads[1].accuracy
+    assert {"labels_nmi/head_0", "labels_nmi_previous/head_1", "labels/unpredicted"} < set(scalars)
+
+
+def test_an_only_head_has_no_neighbour_and_no_curve_beside_the_mean(source):
+    passes = []
+    fit(make_model((5,)), source, SelfLabelCallback(source, 1, on_label_pass=passes.append))
+    assert (passes[0].heads[0].closest_head, passes[0].heads[0].nmi_closest) == (None, None)
+    assert not [name for name in passes[0].scalars() if "head_" in name or "closest" in name]
+
+
+def test_k_means_passes_begin_the_head_anew_and_say_what_they_can(source):
+    passes, kernels = [], []
+    model = make_model()
+    start = np.array(model.heads.kernel)
+
+    def note(label_pass):
+        passes.append(label_pass)
+        kernels.append(np.array(model.heads.kernel))
+
+    fit(model, source, SelfLabelCallback(source, 2, labeller="kmeans", on_label_pass=note))
+    for kernel in kernels:  # drawn anew: small, and other than before
+        assert 0.005 < kernel.std() < 0.02 and (kernel != start).all()
+    assert (kernels[0] != kernels[1]).all()
+    for head in passes[1].heads:
+        absent = ("passes", "marginal_error", "converged", "cost", "bound", "changed", "objective_after")
+        assert all(getattr(head, name) is None for name in absent)
+        assert head.smallest >= 1 and 0 <= head.nmi_previous <= 1 and head.nmi is not None
+    text = passes[1].summary()
+    assert "-> new head" in text and "None" not in text and "sinkhorn" not in text and "changed" not in text
+    assert "labels/changed" not in passes[1].scalars() and None not in passes[1].scalars().values()
+
+
+def test_k_means_in_turn_leaves_the_other_head_alone(source):
+    model = make_model()
+    start = np.array(model.heads.kernel)
+    kernels = []
+    note = lambda _: kernels.append(np.array(model.heads.kernel))  # noqa: E731
+    fit(model, source, SelfLabelCallback(source, 1, labeller="kmeans", heads="in_turn", on_label_pass=note))
+    assert (kernels[0][:, :5] != start[:, :5]).all()
+    np.testing.assert_array_equal(kernels[0][:, 5:], start[:, 5:])
+
+
+def test_given_labels_are_set_once_before_the_first_step(source):
+    passes, model = [], make_model((3, 3))
+    callback = SelfLabelCallback(source, 40, labeller="given", heads="in_turn", on_label_pass=passes.append)
+    fit(model, source, callback, epochs=3)
+    assert [(p.step, p.num_passes, len(p.heads)) for p in passes] == [(0, 1, 2)]
+    np.testing.assert_array_equal(model.labels, np.stack([source.classes] * 2, axis=1))
+    assert "sinkhorn" not in passes[0].summary()
+
+
 def test_labels_and_training_are_the_same_for_the_same_seed(source):
     results = []
     for seed in (0, 0, 1):

@@ -1,0 +1,20 @@
+"""The control of cifar10_cpu: zero label optimisations, so the network learns random labels. "#opt 0" of the paper.
+
+    python -m tools.train --config=configs/cifar10_cpu_opt0.py --workdir=runs/cifar10_cpu_opt0
+
+Not run by us.
+"""
+
+from dataclasses import replace
+
+from configs import cifar10_cpu
+
+
+def get_config():
+    base = cifar10_cpu.get_config()
+    return replace(
+        base,
+        name="cifar10_cpu_opt0",
+        model=replace(base.model, num_clusters=(128,)),
+        label=replace(base.label, num_relabels=0),
+    )

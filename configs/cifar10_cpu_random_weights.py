@@ -1,0 +1,14 @@
+"""The lower end of cifar10_cpu: the network as it was drawn, no training at all. Another seed is another network.
+
+    python -m tools.train --config=configs/cifar10_cpu_random_weights.py --workdir=runs/cifar10_cpu_random_weights
+
+Not run by us.
+"""
+
+from dataclasses import replace
+
+from configs import cifar10_cpu
+
+
+def get_config():
+    return replace(cifar10_cpu.get_config(), name="cifar10_cpu_random_weights", epochs=0)
