@@ -132,9 +132,9 @@ def main(_):
 
 def check_flags():
     if SOLVER.value == "lbfgs":
-        for flag, reason in ((EPOCHS, "has no epochs"), (BATCH, "has no batches")):
-            if flag.value is not None:
-                raise ValueError(f"--{flag.name}={flag.value}, but --solver=lbfgs {reason}. Leave it out.")
+        for flag in (SCHEDULE, EPOCHS, BATCH):
+            if flag.present:
+                raise ValueError(f"--{flag.name}={flag.value} belongs to --solver=sgd; lbfgs has none. Leave it out.")
         if AUGMENT.value != "none":
             raise ValueError(
                 f"--augment={AUGMENT.value} shows other pixels in every epoch, and --solver=lbfgs needs features that "
@@ -174,8 +174,8 @@ def prepared(judged, train, classifiers):
         return None, "extracted once, augmentation off; the classifiers train on them"
     if SOLVER.value == "lbfgs":
         raise ValueError(
-            f"The features of {train.num_examples} images are {needed / 2**30:.1f} GiB, too much for the memory that is "
-            "free. Name fewer layers, lower --max_features, or use --solver=sgd."
+            f"The features of {train.num_examples} images are {needed / 2**30:.1f} GiB, too much for the free memory. "
+            "Name fewer layers, lower --max_features, or use --solver=sgd."
         )
     policy = "centre_crop" if POLICIES[train.policy].plain == "centre" else "none"
     words = f"computed in every epoch, augmentation off: at {needed / 2**30:.1f} GiB they do not fit into memory"
@@ -195,7 +195,7 @@ def schedule_for(train):
         schedule = schedule.of_length(EPOCHS.value)
     if L2.value is not None:
         schedule = replace(schedule, l2=L2.value)
-    return replace(schedule, batch_size=BATCH.value or min(schedule.batch_size, train.num_examples))
+    return schedule.for_examples(train.num_examples, BATCH.value)
 
 
 def sgd_settings(train):

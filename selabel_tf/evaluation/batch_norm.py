@@ -43,8 +43,9 @@ def absorb(model: keras.Model) -> keras.Model:
     for norm, convolution in norms.items():
         weights[convolution] = _absorbed(model.get_layer(convolution), model.get_layer(norm))
         weights[norm] = []
-    for layer in copy.layers:
-        layer.set_weights(weights[layer.name])
+    for name, layer in made.items():
+        if weights.get(name):  # not of the operations between layers, which have none
+            layer.set_weights(weights[name])
     return copy
 
 

@@ -53,23 +53,23 @@ class PooledLayers:
 
 def of_alexnet(backbone) -> PooledLayers:
     """The paper's protocol: conv1 to conv5 after their ReLU, BatchNorm absorbed, pooled as in ALEXNET."""
-    tapped = at_layers(batch_norm.absorb(backbone), list(ALEXNET))
-    pooled = []
-    for (layer, (side, padding, expected)), tensor in zip(ALEXNET.items(), tapped.outputs, strict=True):
-        before = tensor.shape[1:]
-        if padding:
-            tensor = layers.ZeroPadding2D(padding, name=f"probe_{layer}_pad")(tensor)
-        if min(tensor.shape[1:3]) >= side:
-            tensor = layers.MaxPooling2D(side, side, name=f"probe_{layer}_pool")(tensor)
-        found = math.prod(tensor.shape[1:])
+    for (layer, (side, padding, expected)), tensor in zip(ALEXNET.items(), _maps(backbone, ALEXNET), strict=True):
+        height, width, channels = tensor.shape[1:]
+        found = ((height + 2 * padding) // side) * ((width + 2 * padding) // side) * channels
         if found != expected:
             raise ValueError(
-                f"The paper's protocol pools {layer} to {expected} features, but the {_by(before)} map of this "
+                f"The paper's protocol pools {layer} to {expected} features, but the {_by(tensor.shape[1:])} map of this "
                 f"{backbone.name} gives {found}. It is for alexnet on images 224x224; name the layers instead: "
                 f"{','.join(ALEXNET)}."
             )
-        pooled.append((layer, tensor, f"{side}x{side} maxima of {_by(before)}"))
-    return _joined(tapped, pooled)
+    absorbed = batch_norm.absorb(backbone)
+    pooled = []
+    for (layer, (side, padding, _)), tensor in zip(ALEXNET.items(), _maps(absorbed, ALEXNET), strict=True):
+        words = f"{side}x{side} maxima of {_by(tensor.shape[1:])}"
+        if padding:
+            tensor = layers.ZeroPadding2D(padding, name=f"probe_{layer}_pad")(tensor)
+        pooled.append((layer, layers.MaxPooling2D(side, side, name=f"probe_{layer}_pool")(tensor), words))
+    return _joined(absorbed, pooled)
 
 
 def of_layers(backbone, names, *, max_features=9600) -> PooledLayers:
@@ -79,9 +79,8 @@ def of_layers(backbone, names, *, max_features=9600) -> PooledLayers:
             raise ValueError(f"The layer {name!r} is named twice. Name each layer once.")
     copy = keras.models.clone_model(backbone)
     copy.set_weights(backbone.get_weights())
-    tapped = at_layers(copy, names)
-    pooled = [_pooled(name, tensor, max_features) for name, tensor in zip(names, tapped.outputs, strict=True)]
-    return _joined(tapped, pooled)
+    pooled = [_pooled(name, tensor, max_features) for name, tensor in zip(names, _maps(copy, names), strict=True)]
+    return _joined(copy, pooled)
 
 
 def output_layer(backbone) -> str:
@@ -109,13 +108,18 @@ def _pooled(name, tensor, max_features):
     return name, tensor, f"{_by(grid)} maxima of {_by(shape)}"
 
 
-def _joined(tapped, pooled):
-    """pooled: (layer, tensor, words) of each tap."""
+def _maps(backbone, names):
+    """The symbolic outputs of the layers `names`; an unknown name is refused with the list of the known ones."""
+    return at_layers(backbone, list(names)).outputs
+
+
+def _joined(backbone, pooled):
+    """pooled: (layer, tensor, words) of each tap, the tensors made from the input of `backbone`."""
     taps = tuple(Tap(layer, tuple(tensor.shape[1:]), words) for layer, tensor, words in pooled)
     # float32 whatever the network computes in
     vectors = [layers.Flatten(name=f"probe_{layer}_flat", dtype="float32")(tensor) for layer, tensor, _ in pooled]
     joined = layers.Concatenate(name="probe_features", dtype="float32")(vectors) if len(vectors) > 1 else vectors[0]
-    trunk = keras.Model(tapped.input, joined, name="frozen_trunk")
+    trunk = keras.Model(backbone.input, joined, name="frozen_trunk")
     trunk.trainable = False
     return PooledLayers(trunk, taps)
 

@@ -1,7 +1,7 @@
 """A probe that was cut short goes on where it was: one file with its state and the settings that it belongs to.
 
-The file is an npz: `about` is JSON {"settings": {...}, "done": epochs or layers}, and v000, v001, ... are the variables in
-their order. It is written as a whole or not at all, and removed when the probe's result is kept.
+The file is an npz: `about` is JSON {"settings": {...}, "done": epochs or layers}, and v000, v001, ... are the variables
+in their order. It is written as a whole or not at all, and removed when the probe's result is kept.
 """
 
 import io

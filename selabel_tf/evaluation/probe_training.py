@@ -36,6 +36,16 @@ class Schedule:
         drops = tuple(max(1, round(drop * epochs / self.epochs)) for drop in self.drops)
         return replace(self, epochs=epochs, drops=drops)
 
+    def for_examples(self, num_examples, batch_size=None) -> "Schedule":
+        """The same for so many examples. Without a `batch_size` of one's own a batch is at most all of them."""
+        if batch_size is None:
+            batch_size = min(self.batch_size, num_examples)
+        if not 1 <= batch_size <= num_examples:
+            raise ValueError(
+                f"batch_size={batch_size}, but there are {num_examples} images to train on. Use 1 to {num_examples}."
+            )
+        return replace(self, batch_size=batch_size)
+
 
 SCHEDULES = {
     "paper": Schedule(0.01, 0.2, (5, 15, 25), epochs=36, batch_size=192, l2=1e-5),
@@ -85,12 +95,7 @@ def by_sgd(probes, examples, schedule, optimizer, *, seed=0, unfinished=None, ca
         unfinished: an UnfinishedProbe to go on from and to save to after every epoch.
         callbacks: Keras callbacks, for a progress bar.
     """
-    batch = schedule.batch_size
-    if not 1 <= batch <= examples.num_examples:
-        raise ValueError(
-            f"batch_size={batch}, but there are {examples.num_examples} images to train on. "
-            f"Use 1 to {examples.num_examples}."
-        )
+    batch = schedule.for_examples(examples.num_examples, schedule.batch_size).batch_size
     batches = examples.train_batches(batch, seed=seed).take(examples.num_examples // batch)
     if isinstance(examples, StoredFeatures):
         probes.fix_statistics(examples.features)
