@@ -115,7 +115,7 @@ def test_options(folder, tmp_path):
         tmp_path / "run",
         [
             "--solver=lbfgs --l2=0.01 --crops=10",
-            "--augment=digits --epochs=2 --batch_size=11 --schedule=code --l2=0.001 --seed=3",
+            "--augment=digits --epochs=2 --batch_size=11 --schedule=code --learning_rate=0.02 --l2=0.001 --seed=3",
             "--epochs=2 --set=data.examples_per_class=11",
         ],
     )
@@ -123,11 +123,13 @@ def test_options(folder, tmp_path):
     assert "10 crops, lbfgs" in exact
     assert "Features: computed in every epoch from images augmented by digits." in augmented
     assert "An unfinished probe" not in augmented
+    assert "Only 8 steps: probably too few." in augmented
     assert re.search(r"100% 8/8", augmented)  # 50 images: four batches of 11, the short one left out
     assert "held out of the training set, seed 3" in augmented
     assert "90 images of 10 classes" in other and "the network has seen them" not in other
     saved = json.loads((tmp_path / "run" / "evaluation" / "linear_probe.json").read_text())["settings"]
-    assert (saved["schedule"], saved["batch_size"], saved["l2"], saved["seed"]) == ("code", 11, 0.001, 3)
+    chosen = {"schedule": "code", "batch_size": 11, "learning_rate": 0.02, "l2": 0.001, "seed": 3, "epochs": 2}
+    assert {name: saved[name] for name in chosen} == chosen
     assert (tmp_path / "run" / "evaluation" / "linear_probe-digits.json").is_file()
 
 
@@ -149,6 +151,7 @@ def test_mistakes_are_explained(folder):
         "--solver=lbfgs --augment=digits": "--solver=lbfgs needs features that stay",
         "--solver=lbfgs --epochs=3": "--epochs=3 belongs to --solver=sgd",
         "--solver=lbfgs --schedule=code": "--schedule=code belongs to --solver=sgd",
+        "--solver=lbfgs --l2=0": "l2=0.0 must be positive",
         "--set=augment.size=17": "takes 16x16x1",
         "--set=epochs=3": "is a setting of training",
     }
@@ -158,6 +161,18 @@ def test_mistakes_are_explained(folder):
 
 def test_help_explains_every_flag():
     output, _ = run([*PROGRAM, "--help"], check=False)
-    flags = ("layers", "max_features", "solver", "schedule", "epochs", "batch_size", "l2", "augment", "crops", "seed")
+    flags = (
+        "layers",
+        "max_features",
+        "solver",
+        "schedule",
+        "epochs",
+        "batch_size",
+        "learning_rate",
+        "l2",
+        "augment",
+        "crops",
+        "seed",
+    )
     for word in (*(f"--{flag}" for flag in flags), "the paper's protocol", "held out"):
         assert word in output

@@ -3,8 +3,7 @@
     min over W [D, C], b [C] of   1/N sum_i -log softmax(x_i W + b)[y_i]  +  l2/2 |W|^2
 
 The problem is convex: L-BFGS finds its one minimum, and the answer depends on no seed. This is scikit-learn's
-LogisticRegression at C = 1 / (N * l2). Products with x run in float32, which is as exact as the features are; all
-else is float64.
+LogisticRegression at C = 1 / (N * l2). Products with x run in the type of x, float32 or float64; all else is float64.
 """
 
 from dataclasses import dataclass
@@ -31,10 +30,11 @@ def solve(features, classes, num_classes, *, l2=1e-4, tolerance=1e-5, max_iterat
 
     on_iteration: called with the number of iterations done, for progress bars.
     """
-    features = np.asarray(features, np.float32)
-    classes = np.asarray(classes)
+    features, classes = np.asarray(features), np.asarray(classes)
     if not l2 > 0:
         raise ValueError(f"l2={l2} must be positive: without it separable classes have no finite answer.")
+    if features.dtype not in (np.float32, np.float64):
+        raise ValueError(f"features are {features.dtype}, expected float32 or float64. Cast them first.")
     if features.ndim != 2 or classes.shape != (len(features),):
         raise ValueError(f"features {features.shape} and classes {classes.shape}: expected [N, D] and [N].")
     if len(classes) == 0 or classes.min() < 0 or classes.max() >= num_classes:
@@ -44,13 +44,13 @@ def solve(features, classes, num_classes, *, l2=1e-4, tolerance=1e-5, max_iterat
 
     def objective(flat):
         weights, bias = _unpacked(flat, dimension, num_classes)
-        logits = (features @ weights.astype(np.float32)).astype(np.float64) + bias  # [N, C]
+        logits = (features @ weights.astype(features.dtype)).astype(np.float64) + bias  # [N, C]
         normaliser = logsumexp(logits, axis=1)  # [N]
         loss = np.mean(normaliser - logits[rows, classes]) + 0.5 * l2 * np.sum(weights**2)
         residual = np.exp(logits - normaliser[:, None])  # p - onehot(y), in place
         residual[rows, classes] -= 1.0
         residual /= count
-        gradient = (features.T @ residual.astype(np.float32)).astype(np.float64) + l2 * weights  # [D, C]
+        gradient = (features.T @ residual.astype(features.dtype)).astype(np.float64) + l2 * weights  # [D, C]
         return loss, np.concatenate([gradient.ravel(), residual.sum(axis=0)])
 
     done = 0

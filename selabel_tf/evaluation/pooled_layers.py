@@ -58,8 +58,8 @@ def of_alexnet(backbone) -> PooledLayers:
         found = ((height + 2 * padding) // side) * ((width + 2 * padding) // side) * channels
         if found != expected:
             raise ValueError(
-                f"The paper's protocol pools {layer} to {expected} features, but the {_by(tensor.shape[1:])} map of this "
-                f"{backbone.name} gives {found}. It is for alexnet on images 224x224; name the layers instead: "
+                f"The paper's protocol pools {layer} to {expected} features, but the {_by(tensor.shape[1:])} map of "
+                f"this {backbone.name} gives {found}. It is for alexnet on images 224x224; name the layers instead: "
                 f"{','.join(ALEXNET)}."
             )
     absorbed = batch_norm.absorb(backbone)

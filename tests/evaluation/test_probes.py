@@ -1,5 +1,6 @@
 """Linear probes on digits: against scikit-learn, against each other, and cut short."""
 
+from dataclasses import replace
 from types import SimpleNamespace
 
 import keras
@@ -30,7 +31,7 @@ def examined():
     trunk = backbone("small_conv", (16, 16, 1))
     pooled = pooled_layers.of_layers(trunk, LAYERS, max_features=600)
     rows = [extract(pooled.trunk, s.plain_batches(499), s.num_examples) for s in (train, test)]
-    return SimpleNamespace(train=train, test=test, pooled=pooled, train_rows=rows[0], test_rows=rows[1])
+    return SimpleNamespace(train=train, test=test, backbone=trunk, pooled=pooled, train_rows=rows[0], test_rows=rows[1])
 
 
 @pytest.fixture
@@ -46,7 +47,7 @@ def weights_of(linear):
     return {tap.layer: linear.heads.get_layer(tap.layer).get_weights() for tap in linear.taps}
 
 
-def scikit_learns_accuracy(examined, columns, l2=1e-4):
+def scikit_learns_accuracy(examined, columns, l2):
     scaler = StandardScaler().fit(examined.train_rows[:, columns].astype(np.float64))
     rows = scaler.transform(examined.train_rows[:, columns])
     model = LogisticRegression(C=1 / (len(rows) * l2), max_iter=2000).fit(rows, examined.train.classes)
@@ -55,9 +56,9 @@ def scikit_learns_accuracy(examined, columns, l2=1e-4):
 
 @pytest.fixture(scope="module")
 def trained(examined):
-    """Rows of the table after the whole of the paper's schedule, by layer."""
+    """Rows of the table, by layer, after a schedule of the paper's shape; its own is too short for 1,438 images."""
     linear = probes.Probes(examined.pooled, 10)
-    schedule = probe_training.SCHEDULES["paper"]
+    schedule = replace(probe_training.SCHEDULES["paper"], learning_rate=0.1, batch_size=64)
     of_train = probe_training.StoredFeatures(examined.train_rows, examined.train.classes)
     history = probe_training.by_sgd(linear, of_train, schedule, CoupledSGD(momentum=0.9, l2=schedule.l2))
     return {row["layer"]: row for row in probes.evaluate(linear, examined.test, batch_size=97)}, history.history
@@ -67,7 +68,7 @@ def trained(examined):
 def test_gradient_descent_comes_within_a_point_of_scikit_learn(trained, examined, layer, columns):
     rows, _ = trained
     assert rows[layer]["features"] == columns.stop - columns.start
-    assert abs(rows[layer]["top1"] - scikit_learns_accuracy(examined, columns)) <= 0.01
+    assert abs(rows[layer]["top1"] - scikit_learns_accuracy(examined, columns, l2=1e-4)) <= 0.01
     assert 0.9 < rows[layer]["top1"] < rows[layer]["top5"] <= 1
 
 
@@ -109,6 +110,7 @@ def test_l_bfgs_says_when_it_was_stopped_early_and_counts_its_iterations():
         (np.ones((5, 3)), np.zeros(5, int), 0.0, "l2=0.0 must be positive"),
         (np.ones((5, 3)), np.zeros(4, int), 0.1, r"features \(5, 3\) and classes \(4,\)"),
         (np.ones((5, 3)), np.full(5, 2), 0.1, r"must lie in 0\.\.1"),
+        (np.ones((5, 3), int), np.zeros(5, int), 0.1, "features are int64, expected float32 or float64"),
     ],
 )
 def test_l_bfgs_refuses_what_has_no_answer(features, classes, l2, complaint):
@@ -118,12 +120,12 @@ def test_l_bfgs_refuses_what_has_no_answer(features, classes, l2, complaint):
 
 def test_probes_by_l_bfgs_reach_scikit_learn_and_are_the_same_every_time(examined, stored):
     both = [probes.Probes(examined.pooled, 10) for _ in range(2)]
-    results = [probe_training.by_lbfgs(linear, stored, l2=1e-3) for linear in both]
+    results = [probe_training.by_lbfgs(linear, stored, l2=0.01) for linear in both]
     assert [result.converged for result in results[0].values()] == [True, True]
     for layer in LAYERS:
         np.testing.assert_array_equal(*(weights_of(linear)[layer][0] for linear in both))
     rows = {row["layer"]: row for row in probes.evaluate(both[0], examined.test)}
-    expected = scikit_learns_accuracy(examined, slice(576, 1088), l2=1e-3)
+    expected = scikit_learns_accuracy(examined, slice(576, 1088), l2=0.01)
     assert abs(rows["flatten"]["top1"] - expected) <= 0.003  # one image of 360
 
 
@@ -131,7 +133,7 @@ def test_probes_trained_together_are_as_each_would_be_alone(examined, stored):
     together = probes.Probes(examined.pooled, 10)
     probe_training.by_sgd(together, stored, SHORT, optimizer())
     for tap, columns in together.columns():
-        alone = probes.Probes(pooled_layers.PooledLayers(examined.pooled.trunk, (tap,)), 10)
+        alone = probes.Probes(pooled_layers.of_layers(examined.backbone, [tap.layer], max_features=600), 10)
         part = probe_training.StoredFeatures(stored.features[:, columns], stored.classes)
         probe_training.by_sgd(alone, part, SHORT, optimizer())
         for here, there in zip(weights_of(together)[tap.layer], weights_of(alone)[tap.layer], strict=True):
