@@ -25,7 +25,7 @@ class LogisticResult:
     converged: bool
 
 
-def solve(features, classes, num_classes, *, l2=1e-4, tolerance=1e-5, max_iterations=1000, on_iteration=None):
+def solve(features, classes, num_classes, *, l2=1e-4, tolerance=1e-4, max_iterations=1000, on_iteration=None):
     """The LogisticResult of `features` [N, D] (standardise them first) and `classes` [N] in 0..num_classes-1.
 
     on_iteration: called with the number of iterations done, for progress bars.

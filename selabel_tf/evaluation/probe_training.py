@@ -131,7 +131,7 @@ def by_sgd(probes, examples, schedule, optimizer, *, seed=0, unfinished=None, ca
     )
 
 
-def by_lbfgs(probes, stored, *, l2=1e-4, tolerance=1e-5, max_iterations=1000, unfinished=None, on_iteration=None):
+def by_lbfgs(probes, stored, *, l2=1e-4, tolerance=1e-4, max_iterations=1000, unfinished=None, on_iteration=None):
     """Puts into each probe the minimum that logistic.solve finds; {layer: LogisticResult} of those solved now.
 
     Args:
