@@ -143,7 +143,7 @@ def test_where_features_do_not_fit_into_memory_images_go_through_the_network(fol
 def test_mistakes_are_explained(folder):
     cases = {
         "--layers=conv9": "small_conv has no layer 'conv9'. Did you mean",
-        "--layers=alexnet": "Its layers: image, conv1",
+        "--layers=alexnet": "pools conv1_relu to 9600 features, but the 16x16x32 map of this small_conv gives",
         "--layers=alexnet,conv1": "--layers=alexnet stands for all five layers",
         "--layers=conv1_relu,conv1_relu": "'conv1_relu' is named twice",
         "--layers=flatten --max_features=3": "Allow at least 512",
