@@ -28,6 +28,7 @@ from selabel_tf.data import colour, geometry
 # The random numbers of each step, in the order of their columns.
 STEPS = {
     "crop": ("area", "aspect", "top", "left"),
+    "window": ("top", "left"),
     "flip": ("flip",),
     "warp": ("angle", "zoom", "shear", "down", "right"),
     "grayscale": ("gray",),
@@ -73,6 +74,11 @@ POLICIES = {
     "flip": Policy("the whole image, mirrored half of the time", ("flip",)),
     "random_resized_crop": Policy("8-100% of the area", ("crop",), plain="centre"),
     "crop_flip": Policy("8-100% of the area, flip", ("crop", "flip"), plain="centre"),
+    "window_flip": Policy(
+        "the paper's linear probes: shorter side to 256/224 of the size, a window of that size anywhere, flip",
+        ("window", "flip"),
+        plain="centre",
+    ),
     "crop_flip_noise": Policy(
         "the paper's text: 8-100% of the area, flip, Gaussian noise",
         ("crop", "flip", "noise"),
@@ -132,13 +138,15 @@ class Augmentation:
                 shear=_symmetric(draw["shear"], WARP_SHEAR),
                 shift=_symmetric(tf.stack([draw["down"], draw["right"]], 1), WARP_SHIFT),
             )
-        if not {"crop", "flip"} & set(steps):
+        if not {"crop", "window", "flip"} & set(steps):
             return self._resized(images, self.policy.plain)
         images = self._checked(images)
         image_size, count = _size_of(images), tf.shape(images)[0]
         if "crop" in steps:
             places = {name: draw[name] for name in STEPS["crop"]}
             boxes = geometry.random_boxes(image_size, **places, area_range=self.policy.area)
+        elif "window" in steps:
+            boxes = geometry.window_boxes(image_size, self.image_shape[:2], draw["top"], draw["left"])
         else:
             boxes = tf.repeat(geometry.whole_box(image_size)[None], count, axis=0)
         flips = draw["flip"] < 0.5 if "flip" in steps else tf.zeros([count], tf.bool)
@@ -156,6 +164,18 @@ class Augmentation:
     def plain(self, images):
         """What evaluation sees: images resized (crop policies: centre crop) and normalised, no randomness."""
         return self._normalised(self._resized(images, self.policy.plain))
+
+    def ten_crops(self, images):
+        """images [B, h, w, c] -> float32 [B, 10, *image_shape], normalised: the recipes' ten-crop evaluation.
+
+        Shorter side to 256/224 of the size; windows at the four corners and the centre, then those mirrored.
+        """
+        images = self._checked(images)
+        size = self.image_shape[:2]
+        boxes = tf.unstack(geometry.corner_and_centre_boxes(_size_of(images), size))
+        five = tf.stack([geometry.resample(images, box, size) for box in boxes], 1)
+        ten = tf.concat([five, tf.reverse(five, [3])], 1)
+        return self._normalised(_to_unit(ten, images.dtype))
 
     def _draw(self, factors):
         columns = self.policy.columns

@@ -35,6 +35,22 @@ def centre_box(image_size, size):
     return tf.concat([(image_size - extent) / 2, extent], 0)
 
 
+def corner_and_centre_boxes(image_size, size):
+    """Boxes [5, 4] of the centre crop's extent: top left, top right, bottom left, bottom right, centre."""
+    centre = centre_box(image_size, size)
+    extent = centre[2:]
+    down, right = tf.unstack(image_size - extent)
+    starts = tf.stack([tf.zeros(2), [0.0, right], [down, 0.0], [down, right], centre[:2]])
+    return tf.concat([starts, tf.repeat(extent[None], 5, axis=0)], 1)
+
+
+def window_boxes(image_size, size, top, left):
+    """Boxes [B, 4] of the centre crop's extent, their place uniform: two numbers [B] per image."""
+    extent = centre_box(image_size, size)[2:]
+    starts = tf.stack([top, left], 1) * (image_size - extent)
+    return tf.concat([starts, tf.repeat(extent[None], tf.shape(starts)[0], axis=0)], 1)
+
+
 def random_boxes(image_size, area, aspect, top, left, *, area_range):
     """Boxes [B, 4] of random resized crops from four uniform numbers [B] per image.
 

@@ -51,8 +51,8 @@ def random_batches(reader, augmentation, batch_size, *, seed, stream, epoch: Cal
     return _batches(reader, batch_size, plan, augmentation.num_factors, augmentation.crop, augmentation.finish)
 
 
-def plain_batches(reader, augmentation, batch_size):
-    """Batches in index order, augmentation off."""
+def plain_batches(reader, show, batch_size):
+    """Batches in index order, without randomness. show: images [B, h, w, c] -> what a batch holds of them."""
 
     def plan():
         return np.arange(reader.num_examples), np.empty((reader.num_examples, 0), np.float32)
@@ -62,7 +62,7 @@ def plain_batches(reader, augmentation, batch_size):
         batch_size,
         plan,
         0,
-        lambda images, _: augmentation.plain(images),
+        lambda images, _: show(images),
         lambda images, _: images,
     )
 

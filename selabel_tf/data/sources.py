@@ -148,7 +148,11 @@ class Source:
 
     def plain_batches(self, batch_size) -> tf.data.Dataset:
         """All images in index order, augmentation off: resized, cropped at the centre and normalised only."""
-        return pipeline.plain_batches(self._reader, self._ready_augmentation(), batch_size)
+        return pipeline.plain_batches(self._reader, self._ready_augmentation().plain, batch_size)
+
+    def ten_crop_batches(self, batch_size) -> tf.data.Dataset:
+        """All images in index order, ten crops of each: batches ([B, 10, h, w, c], index [B])."""
+        return pipeline.plain_batches(self._reader, self._ready_augmentation().ten_crops, batch_size)
 
     def stored_images(self, rows):
         """The images of these rows before any augmentation: uint8 or float32 in [0, 1], [n,h,w,c], or a list of n

@@ -16,6 +16,7 @@ NUM_FACTORS = {
     "flip": 1,
     "random_resized_crop": 4,
     "crop_flip": 5,
+    "window_flip": 3,
     "crop_flip_noise": 7,
     "crop_jitter": 11,
     "crop_jitter_cifar": 11,

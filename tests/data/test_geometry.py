@@ -168,3 +168,16 @@ def test_a_warp_turns_counter_clockwise_and_shifts_down_and_right():
     assert np.argwhere(warp(shift=(3 / 11, 2 / 11)) > 0.99).tolist() == [[5, 7]]
     assert np.argwhere(warp(zoom=1 / 3) > 0.99).tolist() == [[4, 5]]
     assert np.abs(warp(shift=(-5 / 11, 0.0))).max() < 1e-5  # moved out of sight, black moved in
+
+
+def test_the_five_windows_are_those_of_an_image_with_its_shorter_side_at_256():
+    boxes = geometry.corner_and_centre_boxes(tf.constant([256.0, 320.0]), (224, 224)).numpy()
+    starts = [(0, 0), (0, 96), (32, 0), (32, 96), (16, 48)]
+    np.testing.assert_allclose(boxes, [(*start, 224, 224) for start in starts], rtol=1e-5)
+
+
+def test_a_random_window_lies_anywhere_in_such_an_image():
+    top, left = tf.constant([0.0, 0.5, 1.0]), tf.constant([0.0, 0.25, 1.0])
+    boxes = geometry.window_boxes(tf.constant([512.0, 640.0]), (224, 224), top, left).numpy()
+    np.testing.assert_allclose(boxes[:, :2], [(0, 0), (32, 48), (64, 192)], rtol=1e-5)
+    np.testing.assert_allclose(boxes[:, 2:], 448, rtol=1e-5)

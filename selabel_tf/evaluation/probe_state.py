@@ -1,0 +1,67 @@
+"""A probe that was cut short goes on where it was: one file with its state and the settings that it belongs to.
+
+The file is an npz: `about` is JSON {"settings": {...}, "done": epochs or layers}, and v000, v001, ... are the variables
+in their order. It is written as a whole or not at all, and removed when the probe's result is kept.
+"""
+
+import io
+import json
+import zipfile
+from pathlib import Path
+
+import numpy as np
+
+from ..atomic_file import write_atomically
+
+
+class UnfinishedProbe:
+    """The state in the file `path`.
+
+    settings: all that the outcome depends on, as plain values: a state of other settings is not gone on from.
+    say: called with one sentence when a state is found.
+    """
+
+    def __init__(self, path, settings, say=lambda text: None):
+        self.path, self.say = Path(path), say
+        self.settings = json.loads(json.dumps(settings))  # as it will be read back: no tuples
+
+    def save(self, variables, done):
+        """Keeps the values of `variables`, `done` epochs or layers being finished."""
+        arrays = {_key(number): variable.numpy() for number, variable in enumerate(variables)}
+        about = json.dumps({"settings": self.settings, "done": done})
+        buffer = io.BytesIO()
+        np.savez(buffer, about=np.array(about), **arrays)
+        self.path.parent.mkdir(parents=True, exist_ok=True)
+        write_atomically(self.path, buffer.getvalue())
+
+    def restore(self, variables) -> int:
+        """Gives `variables` their saved values; how many epochs or layers are done, 0 where nothing was restored."""
+        if not self.path.is_file():
+            return 0
+        try:
+            with np.load(self.path, allow_pickle=False) as file:
+                about = json.loads(str(file["about"]))
+                settings, done = about["settings"], about["done"]
+                values = [file[_key(number)] for number in range(len(file.files) - 1)]
+        except (ValueError, KeyError, TypeError, EOFError, zipfile.BadZipFile):
+            self.say(f"{self.path} cannot be read: starting anew.")
+            return 0
+        changed = sorted(
+            name for name in settings.keys() | self.settings if settings.get(name) != self.settings.get(name)
+        )
+        if not changed and [value.shape for value in values] != [tuple(variable.shape) for variable in variables]:
+            changed = ["the shapes of its variables"]
+        if changed:
+            self.say(f"An unfinished probe with other settings was found ({', '.join(changed)}): starting anew.")
+            return 0
+        for variable, value in zip(variables, values, strict=True):
+            variable.assign(value)
+        self.say(f"Going on with an unfinished probe, {done} done.")
+        return done
+
+    def remove(self):
+        self.path.unlink(missing_ok=True)
+
+
+def _key(number):
+    return f"v{number:03d}"
