@@ -1,5 +1,5 @@
 """What leaves the building: files that other programs read."""
 
-from . import labels
+from . import keras_file, labels, onnx, parity, preprocessing, runtimes, saved_model, tflite
 
-__all__ = ["labels"]
+__all__ = ["keras_file", "labels", "onnx", "parity", "preprocessing", "runtimes", "saved_model", "tflite"]

@@ -15,6 +15,7 @@ import tensorflow as tf
 
 from .. import config as configs
 from ..atomic_file import write_atomically
+from ..export import keras_file
 from ..export import labels as label_files
 from . import assessment, checkpoints, distribution
 from .assembly import learning_rate, make_labelling, make_model, make_source, steps_per_epoch
@@ -157,6 +158,4 @@ def _write_products(config, workdir, model, source):
         num_clusters=model.num_clusters,
         config_hash=configs.config_hash(config),
     )
-    unfinished = workdir / "unfinished.backbone.keras"  # Keras asks for its own ending
-    model.backbone.save(unfinished)
-    unfinished.replace(workdir / "backbone.keras")
+    keras_file.save(model.backbone, workdir / "backbone.keras")
