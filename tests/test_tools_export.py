@@ -121,7 +121,7 @@ def test_a_run_without_a_checkpoint_is_refused(run_folder, tmp_path, flagged):
 
 def test_another_input_size_is_refused(run_folder, tmp_path, flagged):
     flagged(workdir=str(run_folder), output=str(tmp_path / "out"), set=["augment.size=17"])
-    with pytest.raises(ValueError, match="gives images 17x17x1, the network of .* takes 16x16x1"):
+    with pytest.raises(ValueError, match=r"gives images 17x17x1, the network of .* takes 16x16x1"):
         tool.main([])
     assert not (tmp_path / "out").exists()
 

@@ -63,5 +63,5 @@ def test_a_folder_of_another_format_is_refused(tmp_path):
 
 def test_a_file_in_the_way_is_refused(tmp_path):
     (tmp_path / "model").write_text("x")
-    with pytest.raises(ValueError, match="is a file. Give a folder"):
+    with pytest.raises(ValueError, match=r"is a file\. Give a folder"):
         publish(tmp_path / "model", "model.bin", fill("x"))
