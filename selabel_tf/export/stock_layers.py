@@ -12,7 +12,7 @@ STOCK = {"selabel_tf>FusedBatchNormalization": keras.layers.BatchNormalization}
 
 def rebuilt(backbone, replace=lambda layer: None) -> keras.Model:
     """`backbone` with its own weights in stock layers. `replace`: layer -> another in its place, or None to keep it."""
-    if not isinstance(backbone, keras.models.Model) or not hasattr(backbone, "_operations"):
+    if not getattr(backbone, "inputs", None):
         raise ValueError(
             f"The backbone {backbone.name} is a {type(backbone).__name__} and not a functional keras.Model, so it "
             "cannot be rebuilt from stock layers. Export it as saved_model."
