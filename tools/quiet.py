@@ -22,6 +22,7 @@ CHATTER = re.compile(
     rb"|[IWE]\d{4} [\d:. ]+\S+\.cc:\d+\] "  # I0000 00:00:1794835141.826058    4822 cudart_stub.cc:31] ...
     rb"|\d{4}-\d\d-\d\d [\d:.]+: [IWE] \S+\.cc:\d+\] "  # 2026-11-16 13:18:54.2: I core/port.cc:153] ...
     rb"|To enable the following instructions: "  # second line of cpu_feature_guard's
+    rb"|fully_quantize: \d|INFO: Created TensorFlow Lite XNNPACK delegate"  # the TFLite converter and LiteRT
 )
 
 

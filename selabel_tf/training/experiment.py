@@ -16,6 +16,7 @@ import tensorflow as tf
 from .. import config as configs
 from ..atomic_file import write_atomically
 from ..evaluation import collapse
+from ..export import keras_file
 from ..export import labels as label_files
 from . import assessment, checkpoints, distribution
 from .assembly import learning_rate, make_labelling, make_model, make_source, steps_per_epoch
@@ -178,6 +179,4 @@ def _write_products(config, workdir, model, source):
             checkpoint_hash=checkpoints.latest(workdir / "checkpoints").sha256,
         ),
     )
-    unfinished = workdir / "unfinished.backbone.keras"  # Keras asks for its own ending
-    model.backbone.save(unfinished)
-    unfinished.replace(workdir / "backbone.keras")
+    keras_file.save(model.backbone, workdir / "backbone.keras")
