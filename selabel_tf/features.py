@@ -67,7 +67,8 @@ def extract(forward, batches, num_examples, on_batch=None):
 def at_layers(backbone, names) -> keras.Model:
     """The part of a functional `backbone` up to the layers `names`: images -> list of their outputs, in that order.
 
-    It shares the backbone's weights. An unknown name is refused with the list of the known ones.
+    (For a single name Keras gives the output itself: `.outputs` and keras.tree.flatten are lists in either case.) It
+    shares the backbone's weights. An unknown name is refused with the list of the known ones.
     """
     layers = {layer.name: layer for layer in backbone.layers}
     for name in names:

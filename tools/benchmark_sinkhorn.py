@@ -7,7 +7,7 @@
 Solvers: `ours`; `two_updates`, the iteration of the paper in float64 NumPy; `pot_log` and `pot_stabilized`, POT's, when
 it is installed (pip install pot). All stop at the same L1 marginal error. Synthetic scores are heavy-tailed:
 Student-t(3) features times a random head. Seconds are of the solver alone, compiled before; memory is the peak of its
-whole process.
+whole process. A solve of ours that takes at most 3 s is made 5 times, and the median given.
 """
 
 import tools.quiet  # noqa: F401  isort: skip  first: TensorFlow is loud
@@ -35,6 +35,7 @@ from tools import console
 
 SOLVERS = {"ours": 0, "two_updates": 3, "pot_log": 6, "pot_stabilized": 6}  # name -> float64 N x K matrices it needs
 FEATURES = 64
+TURNS, SHORT = 5, 3.0  # a solve of at most some seconds is made several times: the median counts
 
 SIZES = flags.DEFINE_list(
     "sizes", ["50000x1000"], "Synthetic problems, examples x clusters, e.g. 50000x1000,200000x1000."
@@ -90,10 +91,13 @@ def ours(problem, job):
     # TensorFlow compiles once, for all sizes; threads and libraries come up
     solve(problem.block(0, min(problem.rows, 10_000))[:, :300], lambda_=job["lambda"])
     blocks = problem.blocks(plan.kind)  # the scores are there before the clock starts, for the others too
-    start = time.perf_counter()
     options = {"lambda_": job["lambda"], "tolerance": job["tolerance"], "max_passes": job["max_passes"]}
-    result = solve(blocks, **options)
-    return result.log_alpha, result.num_passes, time.perf_counter() - start
+    seconds = []
+    while not seconds or (len(seconds) < TURNS and sum(seconds) < TURNS * SHORT):
+        start = time.perf_counter()
+        result = solve(blocks, **options)
+        seconds.append(time.perf_counter() - start)
+    return result.log_alpha, result.num_passes, float(np.median(seconds))
 
 
 def two_updates(problem, job):
