@@ -60,11 +60,13 @@ class Kernel:
         return masses / masses.sum()
 
     def large_shares(self, log_alpha, threshold, most):
-        """Entries of the rows of S = softmax(lambda log p + log_alpha) above `threshold`; None if more than `most`.
+        """Entries of the rows of S = softmax(lambda log p + log_alpha) above `threshold`.
 
-        counts [N] per row; columns and values of all, row by row.
+        counts [N] per row; columns and values of all, row by row. None as soon as there are more than `most` in a row
+        on average.
         """
-        scaling, found, number = self._scaling(log_alpha).astype(np.float32), [], 0
+        scaling, found = self._scaling(log_alpha).astype(np.float32), []
+        num_rows = num_entries = 0
         with Host() as host:
             for block in self._blocks:
                 if isinstance(block, np.ndarray):
@@ -74,8 +76,8 @@ class Kernel:
                         parts = [_device_large_shares(tf.cast(block, tf.float32), scaling, threshold)]
                 for part in parts:
                     found.append([np.asarray(column) for column in part])
-                    number += len(found[-1][1])
-                    if number > most:
+                    num_rows, num_entries = num_rows + len(found[-1][0]), num_entries + len(found[-1][1])
+                    if num_entries > most * num_rows:
                         return None
         return [np.concatenate(column) for column in zip(*found, strict=True)]
 

@@ -181,9 +181,11 @@ class Reader:
 
     def thinned(self, reading, weights):
         """A pass over the kernel: `Thinned` at the place of a reading; None if the plan there is not thin."""
-        entries = self.num_rows * len(weights)
+        for threshold, most in thinning.THRESHOLDS:
+            found = self._kernel.large_shares(reading.log_alpha, threshold, most)
+            if found is not None:
+                break
         self.num_passes += 1
-        found = self._kernel.large_shares(reading.log_alpha, thinning.THRESHOLD, thinning.DENSITY * entries)
         return found and thinning.Thinned(*found, reading.log_alpha, weights)
 
     def _gather(self, surveys):

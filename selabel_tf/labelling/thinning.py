@@ -15,8 +15,9 @@ import numpy as np
 import scipy.linalg
 import scipy.sparse
 
-THRESHOLD = 1e-8  # far below what matters now, for the scalings will move
-DENSITY = 1 / 8  # part of the entries up to which a plan is thin
+# Shares kept, tried in this order: (above this, at most so many in a row on average). Best far below what matters
+# now, for the scalings will move; a smoother plan has more entries, but they change less.
+THRESHOLDS = ((1e-8, 16), (1e-3, 64))
 NOTABLE = 1e-4  # a product of smaller shares is left out of S^T S
 ROWS_PER_SQUARE = 1 / 100  # times K^2: with fewer rows than that, readings are cheaper than solving with H
 DAMPING = 0.2  # of the error times w, added to the diagonal: groups of clusters may hang together by a thread
@@ -34,8 +35,7 @@ class Thinned:
     needs_gram = False
 
     def __init__(self, counts, columns, values, log_alpha, weights):
-        ends = np.concatenate([[0], np.cumsum(counts)])
-        self._large = scipy.sparse.csr_array((values, columns, ends), shape=(len(counts), len(weights)))
+        self._large = _by_rows(counts, columns, values, len(weights))
         self._row = np.repeat(np.arange(len(counts), dtype=np.int32), counts)  # of each entry
         self._base, self._weights = log_alpha, weights
         self._rest = np.maximum(1 - self._large.sum(axis=1), 0)
@@ -65,6 +65,12 @@ class Thinned:
         inverse = 1 / (self._large @ scaling + self._rest)
         values = self._large.data * scaling[self._large.indices] * inverse[self._row]
         notable = np.flatnonzero(values > NOTABLE)
-        places = self._row[notable], self._large.indices[notable]
-        shares = scipy.sparse.csr_array((values[notable], places), shape=self._large.shape)
+        counts = np.bincount(self._row[notable], minlength=len(inverse))
+        shares = _by_rows(counts, self._large.indices[notable], values[notable], len(scaling))
         return (shares.T @ shares).toarray() / len(inverse)
+
+
+def _by_rows(counts, columns, values, num_columns):
+    """Sparse matrix of `counts` entries in each row."""
+    ends = np.concatenate([[0], np.cumsum(counts)])
+    return scipy.sparse.csr_array((values, columns, ends), shape=(len(counts), num_columns))

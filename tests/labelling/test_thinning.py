@@ -22,7 +22,7 @@ def plan(log_alpha, log_p=LOG_P, lambda_=LAMBDA):
     return exponents / exponents.sum(1, keepdims=True)
 
 
-def thinned(log_alpha, threshold=thinning.THRESHOLD):
+def thinned(log_alpha, threshold=1e-8):
     shares = plan(log_alpha)
     large = shares > threshold
     return Thinned(large.sum(1), np.nonzero(large)[1], shares[large], log_alpha, WEIGHTS)
@@ -70,7 +70,8 @@ def test_steps_reach_the_solution_and_one_that_does_not_help_is_told():
     assert method.lost
 
 
-def test_a_plan_that_is_not_thin_is_not_thinned():
+def test_a_plan_that_is_not_thin_is_not_thinned(monkeypatch):
+    monkeypatch.setattr(thinning, "THRESHOLDS", ((1e-8, 5), (1e-3, CLUSTERS - 1)))
     flat = np.zeros([ROWS, CLUSTERS], np.float32)
     reader = Reader(RowBlocks(flat), kernel=Kernel())
     reading = reader.read(1.0, np.zeros(CLUSTERS))
@@ -86,7 +87,7 @@ def test_on_other_devices_the_large_entries_are_the_same(monkeypatch):
         monkeypatch.setattr(readings, "HOST", name)
         reader = Reader(RowBlocks([LOG_P[:101], LOG_P[101:]]), kernel=(kernel := Kernel()))
         reader.read(LAMBDA, np.zeros(CLUSTERS))
-        found.append(kernel.large_shares(np.zeros(CLUSTERS), 1e-3, ROWS * CLUSTERS))
+        found.append(kernel.large_shares(np.zeros(CLUSTERS), 1e-3, CLUSTERS))
     for here, there in zip(*found, strict=True):
         np.testing.assert_allclose(here, there, rtol=1e-5)
 
