@@ -65,8 +65,8 @@ def test_a_killed_probe_goes_on_and_ends_with_a_table_and_a_result(folder):
     assert [row["layer"] for row in result["rows"]] == ["conv2_relu", "flatten"]
     assert all(0 <= row["top1"] <= row["top5"] <= 1 for row in result["rows"])
     settings = result["settings"]
-    assert (settings["solver"], settings["schedule"], settings["crops"]) == ("sgd", "paper", 1)
-    assert (settings["epochs"], settings["drops"], settings["batch_size"]) == (150, [21, 62, 104], 50)
+    assert (settings["solver"], settings["schedule"], settings["crops"]) == ("sgd", "resnet", 1)
+    assert (settings["epochs"], settings["drops"], settings["batch_size"]) == (150, [87, 132], 50)
     assert result["data"]["own"] and result["model"]["epoch"] == 3
 
 

@@ -62,7 +62,11 @@ class Probes:
         return self.network(images, training=False)
 
     def fix_statistics(self, features):
-        """Gives BatchNorm the exact statistics of all of `features` [N, D] for good, in place of running ones."""
+        """Gives BatchNorm the exact statistics of all of `features` [N, D] for good, in place of running ones.
+
+        It then standardises as scikit-learn's StandardScaler does, without an epsilon: that of the recipe would damp
+        features that vary little. Channels that do not vary at all become 0.
+        """
         features = np.asarray(features)
         for tap, columns in self.columns():
             mean, variance = _moments(features[:, columns])
@@ -73,7 +77,9 @@ class Probes:
             spread = variance.reshape(-1, tap.shape[-1]).mean(axis=0) + positions.var(axis=0)
             norm = self.heads.get_layer(f"{tap.layer}_normalised")
             norm.moving_mean.assign(positions.mean(axis=0))
-            norm.moving_variance.assign(spread)
+            varies = spread > 1e-12 * norm.moving_mean.numpy() ** 2
+            norm.moving_variance.assign(np.where(varies, spread, 1.0))
+            norm.epsilon = 0.0
             norm.trainable = False  # in Keras a BatchNorm that is not trained uses its statistics as they are
 
     def normalised(self, features, layer):
