@@ -3,13 +3,13 @@
 It reads the records of a run's log, nothing else. Early training looks like illness: in a healthy run nine labels of
 ten change at a time, the network prefers a few clusters, and the loss has hardly left ln K. So a sign counts only when
 
-    loss        the last two epochs both lie within 2% of ln K (its mean over the heads), after 100 steps at least
+    loss        the last two epochs both lie within 2% of ln K, after 100 steps at least; or of what the untrained
+                network had on the labels it made itself, which is a little less
     labels      the last three label passes of a head all show it; its first pass, which meets random labels, does not
                 count, and from the first to the last of the three it must be an epoch at least
     frozen      and a quarter of the label passes is still to come: at the end labels may come to rest
     predicted   and half of the label passes were over before the three, and at the head's accuracy even the smallest
                 cluster would have been predicted ten times: with many small clusters some are missed by bad luck
-
 """
 
 import math
@@ -17,7 +17,7 @@ from dataclasses import dataclass
 
 PATIENCE = 3  # label passes of a head in a row
 FIRST_STEPS = 100
-STUCK = 0.98  # of ln K
+STUCK = 0.98  # of the loss of an untrained network
 FROZEN = 0.001  # share of labels that change; 1 - NMI where clusters are numbered anew
 CHANCE = 1.5  # agreement with the labels before, as a multiple of that of unrelated labels: tells with many clusters,
 KAPPA = 0.1  # agreement beyond chance as a share of what there could be: and this with few
@@ -67,16 +67,18 @@ def new_findings(records) -> tuple[Finding, ...]:
 
 
 def _stuck_loss(epochs, passes):
-    clusters = {record["head"]: record["clusters"] for record in passes}
-    uniform = sum(math.log(k) for k in clusters.values()) / len(clusters)
+    first = {record["head"]: record for record in reversed(passes)}.values()  # of each head
+    uniform = sum(math.log(record["clusters"]) for record in first) / len(first)
+    untrained = [record["objective_after"] for record in first if record["step"] == 0]
+    start = uniform if not untrained or None in untrained else min(uniform, sum(untrained) / len(untrained))
     last = [record["loss"] for record in epochs[-2:]]
-    if len(last) < 2 or epochs[-1]["step"] < FIRST_STEPS or min(last) < STUCK * uniform:
+    if len(last) < 2 or epochs[-1]["step"] < FIRST_STEPS or min(last) < STUCK * start:
         return None
     return Finding(
         "stuck loss",
         None,
-        f"After {epochs[-1]['step']} steps the loss is {last[1]:.3f}, that of a network which knows nothing is "
-        f"ln K = {uniform:.3f}.",
+        f"After {epochs[-1]['step']} steps the loss is {last[1]:.3f}; an untrained network had {start:.3f} "
+        f"(ln K = {uniform:.3f}).",
         f"Try another optimizer.learning_rate (now {epochs[-1]['learning_rate']:g}), gentler augmentation, or fewer "
         "clusters.",
     )

@@ -15,6 +15,7 @@ HEALTHY = {
     "smallest": 90,
     "largest": 110,
     "changed": 0.4,
+    "objective_after": 2.25,
     "changed_by_chance": 0.9,
     "nmi_previous": 0.5,
     "accuracy": 0.5,
@@ -56,18 +57,25 @@ def test_a_loss_at_ln_k_is_seen():
     records = history(loss=math.log(10) - 0.01)
     assert problems(records) == [("stuck loss", None)]
     (finding,) = collapse.findings(records)
-    assert "After 400 steps the loss is 2.293" in finding.seen and "ln K = 2.303" in finding.seen
+    assert "After 400 steps the loss is 2.293; an untrained network had 2.250 (ln K = 2.303)" in finding.seen
     assert "optimizer.learning_rate (now 0.1)" in finding.advice
     assert str(finding) == f"{finding.seen} {finding.advice}"
 
 
 def test_heads_of_different_sizes_have_a_common_ln_k():
     at = (math.log(10) + math.log(100)) / 2
-    assert problems(history(loss=at, clusters=100)) == [("stuck loss", None)]
-    assert problems(history(loss=0.97 * at, clusters=100)) == []
+    signs = {"clusters": 100, "objective_after": 4.7}  # (2.25 + 4.7) / 2 is above the mean ln K
+    assert problems(history(loss=0.99 * at, **signs)) == [("stuck loss", None)]
+    assert problems(history(loss=0.97 * at, **signs)) == []
 
 
-@pytest.mark.parametrize("changes", [{"steps": 11}, {"so_far": 2}, {"loss": 0.97 * math.log(10)}])
+@pytest.mark.parametrize(("objective", "found"), [(2.25, False), (2.15, True), (None, False)])
+def test_labels_made_by_an_untrained_network_are_easier_than_ln_k_without_anything_learnt(objective, found):
+    records = history(heads=1, loss=2.15, objective_after=objective, closest_head=None, nmi_closest=None)
+    assert (problems(records) == [("stuck loss", None)]) == found
+
+
+@pytest.mark.parametrize("changes", [{"steps": 11}, {"so_far": 2}, {"loss": 0.97 * 2.25}])
 def test_a_loss_that_may_still_move_is_not_stuck(changes):
     assert problems(history(**{"loss": math.log(10), **changes})) == []
 

@@ -53,9 +53,10 @@ def test_a_learning_rate_of_nothing_leaves_loss_and_labels_where_they_are(diagno
     found = diagnose(
         optimizer=Optimizer(learning_rate=1e-9),
         augment=Augment(policy="none"),
-        label=Label(num_relabels=10, schedule="linear", batch_norm="inference"),
-    )
-    assert found == {"stuck loss": {None}, "frozen labels": {0, 1}}
+    )  # all images in one batch of a label pass: BatchNorm finds the same statistics every time
+    assert found.keys() >= {"stuck loss", "frozen labels"}
+    assert (found["stuck loss"], found["frozen labels"]) == ({None}, {0, 1})
+    assert not found.keys() & {"unstable labels", "copied head"}
 
 
 class Twins(keras.callbacks.Callback):
@@ -92,12 +93,13 @@ class Silence(keras.callbacks.Callback):
 
     def on_epoch_end(self, epoch, logs=None):
         bias = np.array(self.model.heads.bias)
-        bias[6 + 4] = -100
+        bias[6 + 4] = -10
         self.model.heads.bias.assign(bias)
 
 
 def test_a_cluster_that_cannot_be_predicted_is_named(diagnose, tmp_path):
-    assert diagnose(Silence())["unpredicted clusters"] == {1}
+    found = diagnose(Silence())
+    assert found == {"unpredicted clusters": {1}}
     records = read_records(tmp_path / "run" / "metrics.jsonl")
     seen = next(r["seen"] for r in records if r["kind"] == "doctor" and r["problem"] == "unpredicted clusters")
     assert "Head 1: 1 of 6 clusters (4) predicted for no image" in seen
