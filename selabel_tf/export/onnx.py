@@ -4,6 +4,7 @@ Keras converts by tf2onnx. That and onnx are an extra: pip install selabel_tf[on
 """
 
 import importlib.util
+import warnings
 from pathlib import Path
 
 import tensorflow as tf
@@ -30,7 +31,9 @@ def export(model, path, *, preprocessing=None, facts=None, check=None) -> Path:
     def write(folder):
         signature = [tf.TensorSpec([None, *model.image_shape], tf.float32, name="images")]
         backbone = rebuilt(model.backbone)
-        backbone.export(str(folder / FILE), format="onnx", input_signature=signature, verbose=False)
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore", FutureWarning)  # of what Keras mends in tf2onnx for NumPy 2
+            backbone.export(str(folder / FILE), format="onnx", input_signature=signature, verbose=False)
         write_facts(folder, described)
 
     return publish(path, FILE, write, check)

@@ -76,19 +76,19 @@ def _tflite(file, threads):
     import os
 
     interpreter = Interpreter(str(file), num_threads=threads or os.cpu_count())
-    shape = interpreter.get_input_details()[0]["shape_signature"]  # -1: any number of images
+    shape = interpreter.get_input_details()[0]["shape_signature"].tolist()  # -1: any number of images
     runner = interpreter.get_signature_runner("serving_default")
 
     def run(images):
-        if list(images.shape[1:]) != list(shape[1:]):
+        if list(images.shape[1:]) != shape[1:]:
             raise ValueError(
-                f"{file} takes images {list(shape[1:])}, got {list(images.shape[1:])}. Prepare them as model.json says."
+                f"{file} takes images {shape[1:]}, got {list(images.shape[1:])}. Prepare them as model.json says."
             )
         if shape[0] == -1:
             return runner(images=images)
-        return _in_blocks(lambda block: runner(images=block), images, int(shape[0]))
+        return _in_blocks(lambda block: runner(images=block), images, shape[0])
 
-    run.batch = None if shape[0] == -1 else int(shape[0])
+    run.batch = None if shape[0] == -1 else shape[0]
     run.interpreter = interpreter
     return run
 

@@ -40,18 +40,26 @@ class ServedNetwork(tf.Module):
             return tf.cast(model.backbone(images, training=training), tf.float32)
 
         def clusters(images):
-            probabilities = [tf.nn.softmax(tf.cast(logits, tf.float32)) for logits in model(images, training=False)]
+            probabilities = [
+                tf.nn.softmax(tf.cast(logits, tf.float32)) for logits in model(checked(images), training=False)
+            ]
             return {
                 "cluster": tf.stack([tf.argmax(p, axis=-1, output_type=tf.int32) for p in probabilities], axis=1),
                 "probability": tf.stack([tf.reduce_max(p, axis=-1) for p in probabilities], axis=1),
             }
+
+        def checked(images):
+            # A signature does not compare shapes when it is called, and a network that pools takes images of any size.
+            # A placeholder hides the promised shape, without which the check would be optimised away.
+            hidden = tf.compat.v1.placeholder_with_default(images, [None] * 4)
+            return tf.ensure_shape(hidden, [None, *model.image_shape])
 
         def compiled(function, spec=images):
             return tf.function(function, input_signature=[spec], autograph=False)
 
         self.features = compiled(lambda images: features(images))
         self.features_in_training = compiled(lambda images: features(images, training=True))
-        self.features_from_images = compiled(lambda images: {"features": features(images)})
+        self.features_from_images = compiled(lambda images: {"features": features(checked(images))})
         self.features_from_bytes = compiled(
             lambda images: {"features": features(preprocessing.of_bytes(images))},
             tf.TensorSpec([None], tf.string, name="images"),

@@ -144,4 +144,5 @@ def _checked(representative, image_shape, batch):
 def _without_known_warnings():
     with warnings.catch_warnings():
         warnings.filterwarnings("ignore", message="Statistics for quantized inputs were expected")
+        warnings.filterwarnings("ignore", message=r"\s*Warning: tf.lite.Interpreter is deprecated")  # by its calibrator
         yield

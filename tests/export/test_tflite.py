@@ -12,13 +12,19 @@ from selabel_tf.export.parity import row_cosines
 from selabel_tf.models import SelfLabelModel
 
 
+@pytest.fixture(scope="module")
+def float_files(networks):
+    """name of the backbone -> the file without quantisation."""
+    return {name: tflite.convert(model) for name, model in networks.items()}
+
+
 def run(data, images):
     return Interpreter(model_content=data).get_signature_runner("serving_default")(images=images)
 
 
-def test_float_files_give_the_features_and_clusters_of_keras(network, images_for):
+def test_float_files_give_the_features_and_clusters_of_keras(network, images_for, float_files):
     images = images_for(network)
-    found = run(tflite.convert(network), images)
+    found = run(float_files[network.backbone.name], images)
     expected = network.embed(images)
     np.testing.assert_allclose(found["features"], expected, atol=1e-5 * np.abs(expected).max())
     np.testing.assert_array_equal(found["clusters"], network.assign(images))
@@ -28,30 +34,29 @@ def test_float_files_give_the_features_and_clusters_of_keras(network, images_for
 
 
 @pytest.mark.parametrize("quantize, cosine, share", [("float16", 0.9999, 0.6), ("dynamic", 0.98, 0.4)])
-def test_smaller_weights_keep_the_direction_of_features(network, images_for, quantize, cosine, share):
+def test_smaller_weights_keep_the_direction_of_features(network, images_for, float_files, quantize, cosine, share):
     images = images_for(network)
     data = tflite.convert(network, quantize=quantize)
     assert row_cosines(run(data, images)["features"], network.embed(images)).min() >= cosine
-    assert len(data) < share * len(tflite.convert(network))
+    assert len(data) < share * len(float_files[network.backbone.name])
 
 
 @pytest.mark.parametrize("batch", [None, 5])
-def test_int8_files_run_and_keep_the_direction_of_features(network, images_for, batch, tmp_path):
+def test_int8_files_run_and_keep_the_direction_of_features(network, images_for, float_files, batch, tmp_path):
     representative = images_for(network, 53, seed=11)
     folder = tflite.export(network, tmp_path, quantize="int8", batch=batch, representative=representative)
     images = images_for(network)
     found = runtimes.load(folder)(images)
     assert row_cosines(found["features"], network.embed(images)).min() >= 0.98
     assert np.mean(found["clusters"] == network.assign(images)) > 0.8
-    assert (folder / "model.tflite").stat().st_size < 0.4 * len(tflite.convert(network))
+    assert (folder / "model.tflite").stat().st_size < 0.4 * len(float_files[network.backbone.name])
     facts = json.loads((folder / "model.json").read_text())
     assert (facts["quantize"], facts["batch"], facts["num_clusters"]) == ("int8", batch, [3, 5])
     assert facts["preprocessing"]["image_shape"] == list(network.image_shape)
 
 
-def test_a_dynamic_file_takes_any_number_and_a_fixed_one_its_own(networks, images_for):
-    model = networks["small_conv"]
-    data = tflite.convert(model)
+def test_a_dynamic_file_takes_any_number_and_a_fixed_one_its_own(networks, images_for, float_files):
+    model, data = networks["small_conv"], float_files["small_conv"]
     for count in (1, 7, 3):
         assert run(data, images_for(model, count))["features"].shape == (count, model.feature_size)
     fixed = Interpreter(model_content=tflite.convert(model, batch=3))
