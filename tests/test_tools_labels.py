@@ -142,7 +142,7 @@ def test_training_images_keep_the_labels_of_training_and_get_probabilities(place
     run = load_run(place / "run")
     found = label_files.read(place / "run" / "labels.csv", run.training_set.fingerprint)
     np.testing.assert_array_equal(found.labels, run.model.labels)
-    assert found.origin == "transport"
+    assert found.origin == "training"
     assert found.checkpoint_hash == run.checkpoint.sha256
     assert found.config_hash == run.checkpoint.facts["config_hash"]
     train, _ = run.sources()
@@ -150,7 +150,7 @@ def test_training_images_keep_the_labels_of_training_and_get_probabilities(place
     p = tf.nn.softmax(run.model(images, training=False)[1]).numpy()
     expected = p[np.arange(23), found.labels[:, 1]]
     np.testing.assert_allclose(found.confidence.probability[:, 1], expected, rtol=1e-4, atol=2e-6)
-    assert "Labels of 23 images, by transport" in output
+    assert "Labels of 23 images, by training" in output
     assert f"Labels: {place}/run/labels.csv" in output
     assert "images  100% 23/23" in output
 

@@ -6,8 +6,8 @@
     python -m tools.labels --workdir=runs/photos --sort-into=sorted --head=3   sorted/cluster-07/..., one per cluster
 
 One row per image: index, id, and for each head the cluster, its probability, the runner-up and its probability. The
-training images keep the labels that training ended with, spread evenly over the clusters; new images (--assign: a
-folder of images, or of one sub-folder per class) get the most probable cluster of each head.
+training images keep the labels that training ended with; new images (--assign: a folder of images, or of one
+sub-folder per class) get the most probable cluster of each head.
 
 --sort-into links the files of a folder (--link=symlink|hard|copy); images that are no files are written as PNG.
 """
@@ -64,7 +64,7 @@ def main(_):
         num_clusters=run.model.num_clusters,
         config_hash=run.checkpoint.facts["config_hash"],
         checkpoint_hash=run.checkpoint.sha256,
-        origin="prediction" if ASSIGN.value else "transport",
+        origin="prediction" if ASSIGN.value else "training",
         confidence=sure,
     )
     table = _table(labels)

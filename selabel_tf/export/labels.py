@@ -30,7 +30,7 @@ from . import labels_csv, labels_parquet
 TITLE, FORMAT = "selabel_tf labels, format ", "2"
 FORMATS = {".csv": labels_csv, ".parquet": labels_parquet}
 FACTS = {  # name -> what its text must look like
-    "origin": "transport|prediction",  # balanced over the training set, or the heads' own prediction
+    "origin": "training|prediction",  # what training ended with, or the heads' own prediction
     "fingerprint": r"\S.*",  # of the data set
     "config_hash": r"\S.*",  # of the run
     "checkpoint_hash": r"\S.*",  # sha256 of the state that the labels come from
@@ -59,7 +59,7 @@ class Labels:
     num_clusters: tuple[int, ...]
     config_hash: str
     checkpoint_hash: str
-    origin: str = "transport"
+    origin: str = "training"
     confidence: Confidence | None = None
 
 

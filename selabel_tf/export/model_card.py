@@ -32,12 +32,15 @@ class Card:
     """What the card says. The dictionaries are shown as tables, name by name, in their order."""
 
     name: str  # of the experiment
+    method: str  # how it was trained, in a sentence or two
     summary: dict
     data: dict
     recipe: dict
     label_passes: dict
     preprocessing: dict
     checksums: dict
+    classes: str  # what the true classes were used for
+    limits: tuple[str, ...]  # of its labels, beside those of any network
     input_shape: tuple[int, int, int]  # (h, w, c)
     workdir: str  # the run folder, as commands name it
     evaluation: tuple[dict, ...] = field(default=())  # title, columns, rows of text, note: one table each

@@ -14,6 +14,35 @@ from ..export import model_card
 from .run_log import read_records
 
 FILE = "MODEL_CARD.md"
+UNSEEN = "True classes, where the data have them, were used for these figures only: training has not seen them."
+CLUSTERS = (
+    "A cluster is a group that looks alike to the network, no class: its number means nothing, and differs between "
+    "heads and between runs. Look at the images of a cluster before naming it."
+)
+METHODS = {  # label.labeller -> what differs in the words
+    "sinkhorn": {
+        "method": 'An image network trained without labels, by SeLa ("Self-labelling via simultaneous clustering and '
+        'representation learning", Asano, Rupprecht and Vedaldi, ICLR 2020): ordinary cross-entropy on labels which '
+        "are themselves renewed as the cheapest way to spread images over clusters of given, by default equal sizes.",
+        "classes": UNSEEN,
+        "limits": (
+            CLUSTERS,
+            "The sizes of the clusters of training images are given, not found: with equal ones, what is rare shares a "
+            "cluster with something else, and what is frequent fills several.",
+        ),
+    },
+    "kmeans": {
+        "method": "An image network trained without labels, by a baseline to SeLa: ordinary cross-entropy on labels "
+        "which are themselves renewed as the K-means clusters of the network's own features.",
+        "classes": UNSEEN,
+        "limits": (CLUSTERS, "Clusters of training images may be of very different sizes, some of them trivial."),
+    },
+    "given": {
+        "method": "An image network trained on the true classes of its images: the baseline that knows them.",
+        "classes": "Training has seen the true classes: these figures say nothing about learning without labels.",
+        "limits": ("The labels are the classes of the training data, with whatever mistakes these have.",),
+    },
+}
 PRIVATE = ("data.path", "data.data_dir")  # places on somebody's machine
 PLAIN = {
     "whole": "the whole image, resized (bilinear, antialiased)",
@@ -34,8 +63,10 @@ def describe(run) -> model_card.Card:
     height, width, channels = images.image_shape
     parameters = int(sum(np.prod(weight.shape) for weight in run.model.backbone.weights))
     policy = POLICIES[config.augment.policy]
+    settings = _settings(config)
     return model_card.Card(
         name=config.name,
+        **METHODS[settings.get("label.labeller", "sinkhorn")],
         summary={
             "network": f"{config.model.backbone}, {parameters} parameters, {run.model.feature_size} features",
             "heads": _tuple(run.model.num_clusters) + " clusters",
@@ -46,7 +77,7 @@ def describe(run) -> model_card.Card:
             "images": images.num_examples,
             "fingerprint": images.fingerprint,
         },
-        recipe={**_settings(config), "config hash": facts["config_hash"]},
+        recipe={**settings, "config hash": facts["config_hash"]},
         label_passes=_label_passes(read_records(run.workdir / "metrics.jsonl")[: facts["num_records"]]),
         preprocessing={
             "size": f"{height} x {width}, {channels} channel{'s' * (channels > 1)}",
@@ -86,7 +117,7 @@ def _label_passes(records):
     """What the label passes did; `last`: over the last record of every head, as heads may take turns."""
     passes = [record for record in records if record["kind"] == "labels"]
     if not passes:
-        return {"label passes": "none: the labels are the random ones of the start"}
+        return {"label passes": "none: the labels are those of the start"}
     last = list({record["head"]: record for record in passes}.values())
     facts = {"label passes": len({record["label_pass"] for record in passes})}
     if all(record.get("converged") is not None for record in passes):

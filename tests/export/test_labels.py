@@ -101,7 +101,7 @@ def test_labels_without_probabilities_are_read_back(tmp_path, ending):
     result = labels_file.read(tmp_path / f"l.{ending}")
     np.testing.assert_array_equal(result.labels, some_labels())
     assert result.confidence is None
-    assert result.origin == "transport"
+    assert result.origin == "training"
 
 
 def test_one_format_turns_into_the_other(sure_path, tmp_path):

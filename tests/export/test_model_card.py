@@ -12,6 +12,9 @@ from selabel_tf.export.model_card import Card
 
 CARD = Card(
     name="small",
+    method="Trained by hand.",
+    classes="Nobody has seen the classes.",
+    limits=("It is slow.", "It is small."),
     summary={"network": "resnet18"},
     data={"name": "plates", "fingerprint": "f00d"},
     recipe={"epochs": 3},
@@ -66,7 +69,13 @@ def test_the_card_has_all_its_parts():
         assert f"\n{row}\n" in text
     assert "float32 [n, 31, 37, 3]" in text
     assert "--workdir=runs/small " in text
-    assert "on the test split" in text
+    for sentence in (
+        "on the test split",
+        "Trained by hand.",
+        "Nobody has seen the classes.",
+        "\n- It is small.\n- Prob",
+    ):
+        assert sentence in text
     assert sum(token.type == "table_open" for token in tokens(text)) == 7
 
 
@@ -82,6 +91,9 @@ def test_names_change_nothing_but_their_own_text():
     hostile = replace(
         CARD,
         name=HOSTILE,
+        method=HOSTILE,
+        classes=HOSTILE,
+        limits=(HOSTILE, "=== 1. x"),
         data={"name": HOSTILE, HOSTILE: "f00d"},
         recipe={"epochs": HOSTILE},
         evaluation=({"title": HOSTILE, "columns": [HOSTILE, "b"], "rows": [[HOSTILE, HOSTILE]], "note": HOSTILE},),

@@ -76,6 +76,16 @@ def test_a_damaged_results_file_is_named(folder):
         card.write(load_run(folder))
 
 
+def test_the_words_are_those_of_the_method(folder):
+    run = load_run(folder)
+    assert "training has not seen them" in card.write(run).read_text()
+    assert "by SeLa" in card.describe(run).method
+    for labeller, words in card.METHODS.items():
+        assert set(words) == {"method", "classes", "limits"}, labeller
+    assert "has seen the true classes" in card.METHODS["given"]["classes"]
+    assert "K-means" in card.METHODS["kmeans"]["method"]
+
+
 def test_heads_in_turn_are_each_taken_at_their_own_last_pass():
     records = [
         {"kind": "epoch", "step": 0},
@@ -89,5 +99,5 @@ def test_heads_in_turn_are_each_taken_at_their_own_last_pass():
         "last: converged": "2 of 2 heads",
         "last: share of labels changed": "0.300, mean of 2 heads",
     }
-    assert card._label_passes([])["label passes"].startswith("none: the labels are the random ones")
+    assert card._label_passes([])["label passes"].startswith("none: the labels are those")
     assert (card._tuple((20,) * 10), card._tuple((5, 7)), card._tuple(())) == ("20 x 10", "5, 7", "")

@@ -254,5 +254,5 @@ def test_a_folder_of_images_without_classes_runs_too(tmp_path, small_config):
     result = experiment.run(config, tmp_path / "run")
     assert result.tables == ()
     labels = label_files.read(tmp_path / "run" / "labels.csv")
-    assert labels.ids[:3] == ["0.png", "1.png", "10.png"]
+    assert labels.ids[:3] == ("0.png", "1.png", "10.png")
     np.testing.assert_array_equal(np.bincount(labels.labels[:, 0]), [4, 4, 4])
