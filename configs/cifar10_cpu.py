@@ -8,8 +8,8 @@ BatchNorm in training mode as in the authors' code; lambda 10 as in their CIFAR 
 cifar10, prepared. Its baselines are cifar10_cpu_kmeans, cifar10_cpu_supervised, cifar10_cpu_opt0 and
 cifar10_cpu_random_weights, each of them this config with one thing changed.
 
-One run of ours, seed 0 (configs/results/cifar10_cpu.json): kNN 0.427 on the test images, random weights 0.320, raw pixels
-0.322; NMI of the labels 0.146.
+One run of ours, seed 0 (configs/results/cifar10_cpu.json): kNN 0.427 on the test images, random weights 0.320, raw
+pixels 0.322; NMI of the labels 0.146.
 """
 
 from selabel_tf.config import Augment, Config, Data, Evaluation, Label, Model, Optimizer
