@@ -54,3 +54,15 @@ def test_solver_figures_in_the_readme_are_the_benchmarks():
     ours, theirs = found["ours", 50000, 25], found["two_updates", 50000, 25]
     assert f"{ours['passes']} passes and {ours['seconds']:.1f} s" in readme
     assert f"take {theirs['passes']} and {theirs['seconds']:.1f} s" in readme
+
+
+def test_every_export_that_is_kept_agrees_with_keras():
+    exports = json.loads((RESULTS / "export.json").read_text())["exports"]
+    assert len(exports) == 14
+    for export in exports:
+        exact = export["quantize"] in (None, "none")
+        assert export["largest_difference"] <= 1e-4 or not exact
+        least = {"float16": 0.9999, "dynamic": 0.98, "int8": 0.98}.get(export["quantize"], 0.999999)
+        assert export["smallest_cosine"] >= least
+        assert abs(export["knn_file"] - export["knn_keras"]) <= 0.01
+        assert export["quantize"] != "int8" or export["share_of_float"] <= 0.3

@@ -24,7 +24,7 @@ from selabel_tf.atomic_file import write_atomically
 from selabel_tf.evaluation import knn
 from selabel_tf.evaluation.report import Table, format_table
 from selabel_tf.export import keras_file, onnx, parity, saved_model, tflite
-from selabel_tf.training import serving
+from selabel_tf.training import card, serving
 from tools import console, judged_run
 
 FORMAT = flags.DEFINE_string("format", None, "saved_model, keras, tflite or onnx.", required=True)
@@ -58,7 +58,9 @@ def main(_):
     print(f"Writing {run.config.model.backbone} of {run.workdir} as {FORMAT.value}", flush=True)
     with tools.quiet.without_chatter():
         folder = FORMATS[FORMAT.value].export(run.model, OUTPUT.value, **options)
-    print(f"\nExport: {folder}    Comparison: {keep(judged, folder)}")
+    kept = keep(judged, folder)
+    card.write(run, folder / card.FILE)
+    print(f"\nExport: {folder}    Comparison: {kept}    Card: {folder / card.FILE}")
     print(NEXT[FORMAT.value].format(folder=folder, absolute=folder.parent.resolve(), name=folder.parent.name))
 
 

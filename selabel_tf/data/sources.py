@@ -63,7 +63,7 @@ class Source:
     @functools.cached_property
     def fingerprint(self) -> str:
         """Hex digest of ids and content: pixels of arrays, else how many bytes each encoded image takes."""
-        digest = hashlib.sha256("\0".join(self.ids).encode())
+        digest = hashlib.sha256("\0".join(self.ids).encode("utf-8", "surrogateescape"))  # file names may be any bytes
         digest.update(b"\0\0")
         digest.update(self._reader.content())
         return digest.hexdigest()
@@ -242,7 +242,8 @@ def from_folder(path, *, image_size=None) -> Source:
     shape = (*(sizes.pop() if len(sizes) == 1 else (None, None)), 3)
     lengths = np.array([file.stat().st_size for file in files], np.int64)
     names = [folder.name for folder in folders]
-    classes = np.array([names.index(file.parent.name) for file in files], np.int64) if names else None
+    number = {name: index for index, name in enumerate(names)}
+    classes = np.array([number[file.parent.name] for file in files], np.int64) if names else None
     return Source(
         FileReader([str(file) for file in files], lengths, shape, _height_and_width(image_size)),
         name=root.name,

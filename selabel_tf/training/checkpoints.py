@@ -64,7 +64,8 @@ def save(folder: str | Path, model, facts: dict, keep: int = 2) -> Checkpoint:
     write_atomically(path / MANIFEST, text)
     folders = _folders(folder)
     position = folders.index(path)
-    for other in folders[:position] + folders[position + keep :]:  # later ones: torn, or a future given up
+    whole = [other for other in folders[position + 1 :] if _verified(other)[1] is not None]
+    for other in set(folders) - {path, *whole[: keep - 1]}:  # torn ones, old ones, and a future given up
         shutil.rmtree(other)
     return Checkpoint(path, json.loads(text)["facts"], tuple(described), manifest["sha256"])
 

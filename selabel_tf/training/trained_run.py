@@ -35,8 +35,8 @@ class TrainedRun:
                     f"{setting!r} is a setting of training, which is over. Images are chosen by data.* and augment.*."
                 )
         config = configs.override(self.config, settings)
-        if not config.augment.size:
-            height = self.training_set.image_shape[0]
+        height, width, _ = self.training_set.image_shape
+        if not config.augment.size and height == width:  # else images come as they are stored
             config = replace(config, augment=replace(config.augment, size=height))
         return config
 

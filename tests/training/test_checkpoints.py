@@ -159,6 +159,15 @@ def test_a_later_torn_checkpoint_does_not_push_out_the_one_just_written(tmp_path
     assert epochs(tmp_path) == ["epoch-0005"]
 
 
+def test_an_earlier_torn_checkpoint_does_not_push_out_a_good_one(tmp_path):
+    model = make()
+    for epoch in (1, 2):
+        checkpoints.save(tmp_path, model, {"epoch": epoch})
+    (tmp_path / "epoch-0002" / "state.npz").write_bytes(b"torn")
+    checkpoints.save(tmp_path, model, {"epoch": 3}, keep=2)
+    assert epochs(tmp_path) == ["epoch-0001", "epoch-0003"]
+
+
 def test_without_a_checkpoint_there_is_none(tmp_path):
     assert checkpoints.latest(tmp_path / "nowhere") is None
     assert checkpoints.latest(tmp_path) is None

@@ -74,3 +74,9 @@ def test_the_untrained_model_is_that_of_the_first_step(finished_run):
     first = assembly.make_model(run.config, run.sources()[0])
     for here, there in zip(run.untrained_model().trainable_variables, first.trainable_variables, strict=True):
         np.testing.assert_array_equal(here.numpy(), there.numpy())
+
+
+def test_images_that_are_not_square_come_as_they_are_stored(finished_run):
+    run = load_run(finished_run)
+    wide = replace(run, training_set=replace(run.training_set, image_shape=(12, 16, 1)))
+    assert wide.data_config().augment.size == 0
