@@ -92,9 +92,10 @@ class Silence(keras.callbacks.Callback):
     """Keeps the network from ever predicting cluster 4 of head 1."""
 
     def on_epoch_end(self, epoch, logs=None):
-        bias = np.array(self.model.heads.bias)
-        bias[6 + 4] = -10
+        bias, kernel = np.array(self.model.heads.bias), np.array(self.model.heads.kernel)
+        bias[6 + 4], kernel[:, 6 + 4] = -10, 0
         self.model.heads.bias.assign(bias)
+        self.model.heads.kernel.assign(kernel)
 
 
 def test_a_cluster_that_cannot_be_predicted_is_named(diagnose, tmp_path):
