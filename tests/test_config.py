@@ -227,14 +227,20 @@ def test_json_with_unknown_or_missing_keys_is_refused_by_name():
     values = json.loads(cfg.to_json(small()))
     del values["label"]["views"]
     values["label"]["vews"] = 1
-    with pytest.raises(ValueError, match=r"Keys of label: unknown \['vews'\], missing \['views'\]"):
+    with pytest.raises(ValueError, match=r"Keys of label: unknown \['vews'\], missing \[\]"):
         cfg.from_json(json.dumps(values))
     values = json.loads(cfg.to_json(small()))
-    del values["seed"]
-    with pytest.raises(ValueError, match=r"Keys of the config: unknown \[\], missing \['seed'\]"):
+    del values["epochs"]
+    with pytest.raises(ValueError, match=r"Keys of the config: unknown \[\], missing \['epochs'\]"):
         cfg.from_json(json.dumps(values))
     with pytest.raises(ValueError, match="the config must be a JSON object, not 3"):
         cfg.from_json("3")
+
+
+def test_json_from_before_a_field_came_to_be_has_its_default():
+    values = json.loads(cfg.to_json(small()))
+    del values["label"]["labeller"], values["data"]["imbalance"], values["seed"]
+    assert cfg.from_json(json.dumps(values)) == small()
 
 
 def test_json_values_are_checked_like_any_others():

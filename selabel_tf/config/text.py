@@ -71,7 +71,7 @@ def to_json(config: Config) -> str:
 
 
 def from_json(text: str) -> Config:
-    """The config that `to_json` wrote. Strict: every key must be there, and no other."""
+    """The config that `to_json` wrote, now or before some field came to be: that field then has its default."""
     values = json.loads(text)
     _check_keys(values, Config, "the config")
     for field in dataclasses.fields(Config):
@@ -134,11 +134,12 @@ def _parse(text, annotation, path):
 def _check_keys(values, kind, where):
     if not isinstance(values, dict):
         raise ValueError(f"{where} must be a JSON object, not {values!r}.")
-    names = [field.name for field in dataclasses.fields(kind)]
+    fields = dataclasses.fields(kind)
+    names = [field.name for field in fields]
     unknown = [name for name in values if name not in names]
-    missing = [name for name in names if name not in values]
+    missing = [f.name for f in fields if f.name not in values and f.default is dataclasses.MISSING]
     if unknown or missing:
-        raise ValueError(f"Keys of {where}: unknown {unknown}, missing {missing}. Expected exactly {names}.")
+        raise ValueError(f"Keys of {where}: unknown {unknown}, missing {missing}. Known are {names}.")
 
 
 def _flat(config):
