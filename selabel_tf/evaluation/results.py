@@ -31,7 +31,7 @@ def save(workdir, name, *, tool, model, data, settings, rows) -> Path:
 def load_all(workdir) -> dict[str, dict]:
     """name -> result, of all in the folder, in order of their names. Files that are not ours are refused."""
     found = {}
-    for path in sorted((Path(workdir) / FOLDER).glob("*.json")):
+    for path in sorted((Path(workdir) / FOLDER).glob("*.json"), key=lambda path: path.stem):
         try:
             result = json.loads(path.read_text("utf-8"))
         except ValueError as error:
