@@ -46,7 +46,7 @@ def test_training_figures_in_the_readme_are_the_benchmarks():
 def test_solver_figures_in_the_readme_are_the_benchmarks():
     solvers = json.loads((RESULTS / "sinkhorn.json").read_text())["solvers"]
     readme = (ROOT / "README.md").read_text()
-    found = {(s["solver"], s["rows"], s["lambda"]): s for s in solvers}
+    found = {(s["solver"], s["rows"], s["lambda"]): s for s in solvers if not s["scores"]}
     large = found["ours", 1281167, 25]
     assert large["marginal_error"] < 1e-4
     gibibytes = large["peak_bytes"] / 2**30
