@@ -1,9 +1,7 @@
 """The benchmark at a size where it proves nothing but that it works, in processes of its own."""
 
 import json
-import os
-import subprocess
-import sys
+from functools import partial
 from pathlib import Path
 
 import pytest
@@ -11,13 +9,12 @@ import pytest
 ROOT = Path(__file__).resolve().parents[1]
 
 
-def benchmark(*arguments):
-    command = [sys.executable, "-m", "tools.benchmark_knn", *arguments]
-    environment = {k: v for k, v in os.environ.items() if not k.startswith(("TF_", "PYTEST"))}
-    return subprocess.run(command, cwd=ROOT, capture_output=True, text=True, env=environment, timeout=600)
+@pytest.fixture(scope="module")
+def benchmark(python):
+    return partial(python, "-m", "tools.benchmark_knn")
 
 
-def test_both_are_measured_and_agree(tmp_path):
+def test_both_are_measured_and_agree(benchmark, tmp_path):
     flags = ("--sizes=401x53x7", "--k=11", "--sigma=0.2", "--classes=3", "--turns=1", f"--output={tmp_path / 'out'}")
     done = benchmark(*flags)
     assert done.returncode == 0, done.stderr
@@ -39,7 +36,7 @@ def test_both_are_measured_and_agree(tmp_path):
         (["--sizes=50x0x3"], "'50x0x3' is not a size."),
     ],
 )
-def test_mistakes_are_one_message(flags, message):
+def test_mistakes_are_one_message(benchmark, flags, message):
     done = benchmark(*flags)
     assert done.returncode == 1
     assert message in done.stderr and "Traceback" not in done.stderr

@@ -1,29 +1,20 @@
 """The benchmark at sizes where it proves nothing but that it works, in processes of its own."""
 
 import json
-import os
-import subprocess
-import sys
-from pathlib import Path
+from functools import partial
 
 import numpy as np
 import pytest
 from scipy.special import log_softmax
 
-ROOT = Path(__file__).resolve().parents[1]
 
-
-def benchmark(*arguments, check=True):
-    command = [sys.executable, "-m", "tools.benchmark_sinkhorn", *arguments]
-    environment = {k: v for k, v in os.environ.items() if not k.startswith(("TF_", "PYTEST"))}
-    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, env=environment, timeout=600)
-    if check:
-        assert done.returncode == 0, done.stderr
-    return done
+@pytest.fixture(scope="module")
+def benchmark(python):
+    return partial(python, "-m", "tools.benchmark_sinkhorn")
 
 
 @pytest.fixture(scope="module")
-def measured(tmp_path_factory):
+def measured(benchmark, tmp_path_factory):
     folder = tmp_path_factory.mktemp("benchmark")
     logits = 2 * np.random.default_rng(0).normal(size=(211, 13))
     np.save(folder / "real.npy", log_softmax(logits, axis=1).astype(np.float32))
@@ -35,6 +26,7 @@ def measured(tmp_path_factory):
         "--bandwidth=1009x101",
         f"--output={folder / 'out.json'}",
     )
+    assert done.returncode == 0, done.stderr
     return done.stdout, json.loads((folder / "out.json").read_text())
 
 
@@ -56,7 +48,7 @@ def test_the_table_has_a_row_for_every_solver_and_problem(measured):
     assert "All numbers: " in output
 
 
-def test_what_does_not_fit_into_memory_is_left_out_with_its_need():
+def test_what_does_not_fit_into_memory_is_left_out_with_its_need(benchmark):
     output = benchmark("--sizes=50000x1000", "--lambdas=25", "--solvers=two_updates", "--memory_gib=0.5").stdout
     assert "needs about 1.1 GiB of 0.5" in output
 
@@ -68,7 +60,7 @@ def test_what_does_not_fit_into_memory_is_left_out_with_its_need():
         ("--sizes=many", "'many' is not a size. Give examples x clusters, e.g. 50000x1000."),
     ],
 )
-def test_mistakes_are_one_message(flag, message):
-    done = benchmark(flag, check=False)
+def test_mistakes_are_one_message(benchmark, flag, message):
+    done = benchmark(flag)
     assert done.returncode == 1
     assert message in done.stderr and "Traceback" not in done.stderr

@@ -1,16 +1,10 @@
 import json
-import subprocess
-import sys
-from pathlib import Path
-
-ROOT = Path(__file__).resolve().parents[1]
 
 
-def test_the_benchmark_prints_both_ratios_and_writes_them(tmp_path):
+def test_the_benchmark_prints_both_ratios_and_writes_them(python, tmp_path):
     flags = ["--backbone=small_conv", "--width=0", "--size=16", "--policy=flip", "--batch_size=5", "--heads=2"]
     flags += ["--clusters=3", "--steps=2", "--turns=1", f"--output={tmp_path / 'speed.json'}"]
-    command = [sys.executable, "-m", "tools.benchmark_training", *flags]
-    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=600)
+    done = python("-m", "tools.benchmark_training", *flags)
     assert done.returncode == 0, done.stderr
     figures = json.loads((tmp_path / "speed.json").read_text())
     assert {len(turns) for turns in figures["seconds_per_step"].values()} == {1}

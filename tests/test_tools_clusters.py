@@ -1,10 +1,6 @@
 """The real program, in processes of its own."""
 
-import os
 import shutil
-import subprocess
-import sys
-from pathlib import Path
 
 import keras
 import numpy as np
@@ -16,17 +12,18 @@ from selabel_tf.export import labels as label_files
 from selabel_tf.training import distribution, experiment
 from selabel_tf.training.trained_run import load_run
 
-ROOT = Path(__file__).resolve().parents[1]
 
-
-def clusters(*arguments, check=True):
+@pytest.fixture(scope="module")
+def clusters(python):
     """(exit code, standard output, standard error) of tools.clusters."""
-    command = [sys.executable, "-m", "tools.clusters", *map(str, arguments)]
-    environment = {k: v for k, v in os.environ.items() if not k.startswith(("TF_", "PYTEST"))}
-    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, env=environment, timeout=600)
-    if check:
-        assert done.returncode == 0, done.stderr
-    return done.returncode, done.stdout, done.stderr
+
+    def program(*arguments, check=True):
+        done = python("-m", "tools.clusters", *arguments)
+        if check:
+            assert done.returncode == 0, done.stderr
+        return done.returncode, done.stdout, done.stderr
+
+    return program
 
 
 @pytest.fixture(scope="module")
@@ -35,7 +32,7 @@ def run(finished_run, tmp_path_factory):
 
 
 @pytest.fixture(scope="module")
-def measured(run):
+def measured(clusters, run):
     return clusters(f"--workdir={run}")[1:]
 
 
@@ -66,7 +63,7 @@ def test_the_output_is_tables_where_they_are_kept_and_what_comes_next(run, measu
     assert errors == ""
 
 
-def test_unseen_images_are_judged_by_what_the_heads_predict_for_them(run):
+def test_unseen_images_are_judged_by_what_the_heads_predict_for_them(clusters, run):
     _, output, _ = clusters(f"--workdir={run}", "--set=data.examples_per_class=7")
     found = results.load_all(run)["clusters-digits"]
     loaded = load_run(run)
@@ -81,7 +78,7 @@ def test_unseen_images_are_judged_by_what_the_heads_predict_for_them(run):
     assert "There is no test split" not in output
 
 
-def test_images_without_true_classes_have_sizes_and_agreement_of_heads(small_config, tmp_path, monkeypatch):
+def test_images_without_true_classes_have_sizes_and_agreement_of_heads(clusters, small_config, tmp_path, monkeypatch):
     folder = tmp_path / "photos"
     folder.mkdir()
     for number, pixels in enumerate(np.random.default_rng(0).integers(256, size=(11, 16, 16, 3))):
@@ -104,7 +101,7 @@ def test_images_without_true_classes_have_sizes_and_agreement_of_heads(small_con
     assert "11 images, no true classes to measure against" in output
 
 
-def test_a_folder_without_a_run_is_one_message(tmp_path):
+def test_a_folder_without_a_run_is_one_message(clusters, tmp_path):
     code, _, errors = clusters(f"--workdir={tmp_path}", check=False)
     assert code == 1
     assert "holds no run" in errors

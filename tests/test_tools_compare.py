@@ -1,25 +1,27 @@
 """The real program, in processes of its own."""
 
 import json
-import os
-import subprocess
-import sys
 from pathlib import Path
+
+import pytest
 
 ROOT = Path(__file__).resolve().parents[1]
 
 
-def compare(*arguments, check=True):
+@pytest.fixture(scope="module")
+def compare(python):
     """(exit code, standard output, standard error) of tools.compare."""
-    command = [sys.executable, "-m", "tools.compare", *map(str, arguments)]
-    environment = {k: v for k, v in os.environ.items() if not k.startswith(("TF_", "PYTEST"))}
-    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, env=environment, timeout=600)
-    if check:
-        assert done.returncode == 0, done.stderr
-    return done.returncode, done.stdout, done.stderr
+
+    def program(*arguments, check=True):
+        done = python("-m", "tools.compare", *arguments)
+        if check:
+            assert done.returncode == 0, done.stderr
+        return done.returncode, done.stdout, done.stderr
+
+    return program
 
 
-def test_one_table_of_runs_and_configs_with_the_papers_figures_marked(finished_run):
+def test_one_table_of_runs_and_configs_with_the_papers_figures_marked(compare, finished_run):
     _, output, errors = compare(finished_run, "configs/cifar10.py")
     lines = output.splitlines()
     assert lines[0] == "SeLa and its baselines, in percent"
@@ -42,7 +44,7 @@ def test_one_table_of_runs_and_configs_with_the_papers_figures_marked(finished_r
     assert errors == ""
 
 
-def test_json_goes_to_a_file_with_the_place_of_each_figure_of_the_paper(tmp_path):
+def test_json_goes_to_a_file_with_the_place_of_each_figure_of_the_paper(compare, tmp_path):
     path = tmp_path / "table.json"
     _, output, _ = compare("--config=imagenet_alexnet", "--layers=all", "--format=json", f"--output={path}")
     assert output == f"The table is in {path}.\n"
@@ -57,7 +59,7 @@ def test_json_goes_to_a_file_with_the_place_of_each_figure_of_the_paper(tmp_path
     )
 
 
-def test_markdown_has_the_same_table():
+def test_markdown_has_the_same_table(compare):
     _, output, _ = compare("digits", "--format=markdown")
     lines = output.splitlines()
     assert lines[0] == "**SeLa and its baselines, in percent**"
@@ -67,7 +69,7 @@ def test_markdown_has_the_same_table():
     assert lines[4].startswith(f"| configs/digits.py | SeLa [20 x 10] | digits | 50 epochs | {100 * accuracy:.1f} |")
 
 
-def test_a_mistake_is_one_message_without_a_traceback():
+def test_a_mistake_is_one_message_without_a_traceback(compare):
     code, _, errors = compare(check=False)
     assert code == 1
     assert "Give run folders or configs" in errors

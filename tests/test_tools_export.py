@@ -1,11 +1,7 @@
 """The real program in a process of its own; its parts in this one."""
 
 import json
-import os
 import shutil
-import subprocess
-import sys
-from pathlib import Path
 
 import numpy as np
 import pytest
@@ -18,15 +14,16 @@ from selabel_tf.export import parity, runtimes
 from selabel_tf.training.trained_run import load_run
 from tools import export as tool
 
-ROOT = Path(__file__).resolve().parents[1]
 
-
-def program(*arguments):
+@pytest.fixture(scope="module")
+def program(python):
     """(exit code, standard output, standard error) of tools.export."""
-    environment = {k: v for k, v in os.environ.items() if not k.startswith(("TF_", "PYTEST"))}
-    command = [sys.executable, "-m", "tools.export", *arguments]
-    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, env=environment, timeout=600)
-    return done.returncode, done.stdout, done.stderr
+
+    def run(*arguments):
+        done = python("-m", "tools.export", *arguments)
+        return done.returncode, done.stdout, done.stderr
+
+    return run
 
 
 @pytest.fixture
@@ -50,7 +47,7 @@ def flagged(monkeypatch):
     return given
 
 
-def test_a_saved_model_is_compared_kept_and_served(run_folder, tmp_path):
+def test_a_saved_model_is_compared_kept_and_served(program, run_folder, tmp_path):
     output = tmp_path / "out" / "digits"
     code, text, errors = program(
         f"--workdir={run_folder}", "--format=saved_model", f"--output={output}", "--num_images=37"
@@ -74,7 +71,7 @@ def test_a_saved_model_is_compared_kept_and_served(run_folder, tmp_path):
     np.testing.assert_allclose(served(images), run.model.embed(images), atol=1e-4)
 
 
-def test_an_unknown_format_is_one_message(run_folder, tmp_path):
+def test_an_unknown_format_is_one_message(program, run_folder, tmp_path):
     code, _, errors = program(f"--workdir={run_folder}", "--format=tfilte", f"--output={tmp_path / 'out'}")
     assert code == 1
     assert "Unknown format 'tfilte'. Did you mean 'tflite'? Available: saved_model, keras, tflite, onnx." in errors

@@ -1,12 +1,9 @@
 """The real program on the folder of a finished run, in processes of its own; and its parts."""
 
 import json
-import os
 import re
 import shutil
-import subprocess
-import sys
-from pathlib import Path
+from functools import partial
 
 import numpy as np
 import pytest
@@ -15,17 +12,14 @@ from selabel_tf.evaluation import knn, results
 from selabel_tf.features import extract
 from selabel_tf.training.trained_run import load_run
 
-ROOT = Path(__file__).resolve().parents[1]
 
-
-def program(*arguments):
-    command = [sys.executable, "-m", "tools.knn", *arguments]
-    environment = {k: v for k, v in os.environ.items() if not k.startswith(("TF_", "PYTEST"))}
-    return subprocess.run(command, cwd=ROOT, capture_output=True, text=True, env=environment, timeout=600)
+@pytest.fixture(scope="module")
+def program(python):
+    return partial(python, "-m", "tools.knn")
 
 
 @pytest.fixture(scope="module")
-def judged(finished_run, tmp_path_factory):
+def judged(program, finished_run, tmp_path_factory):
     """(folder, output) of the program with everything on, on a copy of the finished run."""
     folder = tmp_path_factory.mktemp("knn") / "run"
     shutil.copytree(finished_run, folder)
@@ -77,14 +71,17 @@ print(json.dumps(ends))
 """
 
 
-def run_cases(*cases):
+@pytest.fixture(scope="module")
+def run_cases(python):
     """[output, error] of the tool for each of (code to run before, *flags)."""
-    cases = [{"before": before, "flags": given} for before, *given in cases]
-    command = [sys.executable, "-c", CASES, json.dumps(cases)]
-    environment = {k: v for k, v in os.environ.items() if not k.startswith(("TF_", "PYTEST"))}
-    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, env=environment, timeout=600)
-    assert done.returncode == 0, done.stderr
-    return json.loads(done.stdout.splitlines()[-1])
+
+    def run(*cases):
+        cases = [{"before": before, "flags": given} for before, *given in cases]
+        done = python("-c", CASES, json.dumps(cases))
+        assert done.returncode == 0, done.stderr
+        return json.loads(done.stdout.splitlines()[-1])
+
+    return run
 
 
 def test_every_figure_is_that_of_features_extracted_by_hand(judged):
@@ -132,7 +129,7 @@ def test_the_output_is_progress_a_table_and_where_to_go(judged):
     assert done.stderr == "" and "\r" not in done.stdout
 
 
-def test_a_mistake_is_one_message_and_comes_before_the_extraction(finished_run):
+def test_a_mistake_is_one_message_and_comes_before_the_extraction(program, finished_run):
     done = program(f"--workdir={finished_run}", "--k=60")
     assert done.returncode == 1
     assert "k=60, but each query has 59 candidates. Choose k from 1 to 59." in done.stderr
@@ -151,7 +148,7 @@ MISTAKES = {
 }
 
 
-def test_mistakes_are_named_before_the_extraction(finished_run):
+def test_mistakes_are_named_before_the_extraction(run_cases, finished_run):
     workdir, before = f"--workdir={finished_run}", "tool.Extractor = no_extraction\n"
     cases = [(before, workdir, "--k=5", *given) for given in MISTAKES]
     cases.append((before + "tool.available_memory = lambda: 1000", workdir, "--k=5"))
@@ -165,7 +162,7 @@ def test_mistakes_are_named_before_the_extraction(finished_run):
         assert error is not None and re.search(message, error), (message, error)
 
 
-def test_pca_flat_maps_and_a_test_split_are_done_as_asked(finished_run, tmp_path):
+def test_pca_flat_maps_and_a_test_split_are_done_as_asked(run_cases, finished_run, tmp_path):
     folders = [tmp_path / name for name in ("pca", "flat", "split")]
     for folder in folders:
         shutil.copytree(finished_run, folder)
@@ -193,7 +190,7 @@ def test_pca_flat_maps_and_a_test_split_are_done_as_asked(finished_run, tmp_path
     assert [row["top5"] for row in found["rows"]] == [1.0, 1.0]  # 21 neighbours: every class has a vote
 
 
-def test_help_explains_every_flag():
+def test_help_explains_every_flag(program):
     done = program("--helpshort")
     for word in ("--workdir", "--k:", "--sigma", "--layers", "--pool", "--pca", "--baselines", "--set", "conv5_relu"):
         assert word in re.sub(r"--\[no\]", "--", done.stdout)

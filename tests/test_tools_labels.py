@@ -4,10 +4,7 @@ Starting TensorFlow takes longer than all the work here, so that one process run
 """
 
 import json
-import os
 import shutil
-import subprocess
-import sys
 from pathlib import Path
 
 import keras
@@ -21,8 +18,6 @@ from selabel_tf.evaluation import results
 from selabel_tf.export import labels as label_files
 from selabel_tf.training import distribution, experiment
 from selabel_tf.training.trained_run import load_run
-
-ROOT = Path(__file__).resolve().parents[1]
 
 MANY = """
 import contextlib, dataclasses, io, json, sys
@@ -49,19 +44,6 @@ for name, argv in json.load(sys.stdin).items():
     tool.load_run = load_run
     print(json.dumps({name: [output.getvalue(), error]}))
 """
-
-
-def python(*arguments, stdin=None):
-    environment = {k: v for k, v in os.environ.items() if not k.startswith(("TF_", "PYTEST"))}
-    return subprocess.run(
-        [sys.executable, *arguments],
-        cwd=ROOT,
-        capture_output=True,
-        text=True,
-        env=environment,
-        timeout=600,
-        input=stdin,
-    )
 
 
 def picture(path, seed, height=16, width=16, channels=3):
@@ -100,7 +82,7 @@ def place(tmp_path_factory, small_config, finished_run):
 
 
 @pytest.fixture(scope="module")
-def done(place):
+def done(python, place):
     """Name -> (what was printed, the error or None) of every command line."""
     run, digits = f"--workdir={place}/run", f"--workdir={place}/digits"
     new = f"--assign={place}/new"
@@ -236,20 +218,20 @@ def test_mistakes_are_told(done, name, message):
     assert "Labels:" not in output
 
 
-def test_a_mistake_is_one_message_without_a_traceback(tmp_path):
+def test_a_mistake_is_one_message_without_a_traceback(python, tmp_path):
     process = python("-m", "tools.labels", f"--workdir={tmp_path}")
     assert process.returncode == 1
     assert "holds no run" in process.stderr
     assert "Traceback" not in process.stderr
 
 
-def test_help_explains_every_flag():
+def test_help_explains_every_flag(python):
     output = python("-m", "tools.labels", "--help").stdout
     for word in ("--workdir", "--format", "--output", "--assign", "--sort-into", "--link", "--head", "--batch_size"):
         assert word in output
 
 
-def test_the_card_tool_says_where_the_card_is(place):
+def test_the_card_tool_says_where_the_card_is(python, place):
     process = python("-m", "tools.model_card", f"--workdir={place}/digits", f"--output={place}/CARD.md")
     assert process.returncode == 0, process.stderr
     assert (process.stdout, process.stderr) == (f"Model card: {place}/CARD.md\n", "")

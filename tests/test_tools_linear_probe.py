@@ -13,15 +13,19 @@ import pytest
 
 ROOT = Path(__file__).resolve().parents[1]
 ENVIRONMENT = {k: v for k, v in os.environ.items() if not k.startswith(("TF_", "PYTEST"))}
-PROGRAM = [sys.executable, "-m", "tools.linear_probe"]
 
 
-def run(command, check=True):
-    """(standard output, standard error) of a program."""
-    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, env=ENVIRONMENT, timeout=600)
-    if check:
-        assert done.returncode == 0, done.stderr
-    return done.stdout, done.stderr
+@pytest.fixture(scope="module")
+def run(python):
+    """(standard output, standard error) of the program."""
+
+    def program(*arguments, check=True):
+        done = python("-m", "tools.linear_probe", *arguments)
+        if check:
+            assert done.returncode == 0, done.stderr
+        return done.stdout, done.stderr
+
+    return program
 
 
 @pytest.fixture(scope="module")
@@ -33,8 +37,9 @@ def result_of(folder):
     return json.loads((folder / "evaluation" / "linear_probe.json").read_text())
 
 
-def test_a_killed_probe_goes_on_and_ends_with_a_table_and_a_result(folder):
-    command = [*PROGRAM, f"--workdir={folder}", "--layers=conv2_relu,flatten", "--max_features=600", "--epochs=150"]
+def test_a_killed_probe_goes_on_and_ends_with_a_table_and_a_result(run, folder):
+    flags = [f"--workdir={folder}", "--layers=conv2_relu,flatten", "--max_features=600", "--epochs=150"]
+    command = [sys.executable, "-m", "tools.linear_probe", *flags]
     state = folder / "evaluation" / "linear_probe.state"
     first = subprocess.Popen(command, cwd=ROOT, env=ENVIRONMENT, stdout=subprocess.DEVNULL)
     try:
@@ -47,7 +52,7 @@ def test_a_killed_probe_goes_on_and_ends_with_a_table_and_a_result(folder):
         first.kill()
         first.wait()
 
-    output, errors = run(command)
+    output, errors = run(*flags)
     lines = output.strip().splitlines()
     assert errors == ""
     assert re.search(r"^Going on with an unfinished probe, \d+ done\.$", output, re.MULTILINE)
@@ -91,25 +96,22 @@ for line in sys.stdin.read().splitlines():
 """
 
 
-def calls(folder, lines, *arguments):
+@pytest.fixture(scope="module")
+def calls(python):
     """What each of the calls printed, in one process."""
-    text = "\n".join(f"--workdir={folder} {line}" for line in lines)
-    done = subprocess.run(
-        [sys.executable, "-c", CALLS, *arguments],
-        input=text,
-        cwd=ROOT,
-        capture_output=True,
-        text=True,
-        env=ENVIRONMENT,
-        timeout=600,
-    )
-    assert done.returncode == 0, done.stderr
-    parts = done.stdout.split("CALL ")[1:]
-    assert len(parts) == len(lines)
-    return parts
+
+    def run(folder, lines, *arguments):
+        text = "\n".join(f"--workdir={folder} {line}" for line in lines)
+        done = python("-c", CALLS, *arguments, stdin=text)
+        assert done.returncode == 0, done.stderr
+        parts = done.stdout.split("CALL ")[1:]
+        assert len(parts) == len(lines)
+        return parts
+
+    return run
 
 
-def test_options(folder, tmp_path):
+def test_options(calls, folder, tmp_path):
     shutil.copytree(folder, tmp_path / "run")
     exact, augmented, other = calls(
         tmp_path / "run",
@@ -133,14 +135,14 @@ def test_options(folder, tmp_path):
     assert (tmp_path / "run" / "evaluation" / "linear_probe-digits.json").is_file()
 
 
-def test_where_features_do_not_fit_into_memory_images_go_through_the_network(folder, tmp_path):
+def test_where_features_do_not_fit_into_memory_images_go_through_the_network(calls, folder, tmp_path):
     shutil.copytree(folder, tmp_path / "run")
     descent, exact = calls(tmp_path / "run", ["--epochs=2", "--solver=lbfgs"], "--little_memory")
     assert "Features: computed in every epoch, augmentation off: at 0.0 GiB they do not fit into memory." in descent
     assert "ERROR The features of 50 images are 0.0 GiB, too much for the free memory." in exact
 
 
-def test_mistakes_are_explained(folder):
+def test_mistakes_are_explained(calls, folder):
     cases = {
         "--layers=conv9": "small_conv has no layer 'conv9'. Did you mean",
         "--layers=alexnet": "pools conv1_relu to 9600 features, but the 16x16x32 map of this small_conv gives",
@@ -159,8 +161,8 @@ def test_mistakes_are_explained(folder):
         assert "ERROR" in printed and words in printed, line
 
 
-def test_help_explains_every_flag():
-    output, _ = run([*PROGRAM, "--help"], check=False)
+def test_help_explains_every_flag(run):
+    output, _ = run("--help", check=False)
     flags = (
         "layers",
         "max_features",

@@ -21,14 +21,17 @@ SMALL = (
 )
 
 
-def train(*arguments, check=True):
+@pytest.fixture(scope="module")
+def train(python):
     """(exit code, standard output, standard error) of tools.train."""
-    command = [sys.executable, "-m", "tools.train", *arguments]
-    environment = {k: v for k, v in os.environ.items() if not k.startswith(("TF_", "PYTEST"))}
-    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, env=environment, timeout=600)
-    if check:
-        assert done.returncode == 0, done.stderr
-    return done.returncode, done.stdout, done.stderr
+
+    def program(*arguments, check=True):
+        done = python("-m", "tools.train", *arguments)
+        if check:
+            assert done.returncode == 0, done.stderr
+        return done.returncode, done.stdout, done.stderr
+
+    return program
 
 
 def small(folder, *more):
@@ -38,8 +41,13 @@ def small(folder, *more):
 
 @pytest.fixture(scope="module")
 def finished(tmp_path_factory):
+    """(folder, exit code, standard output, standard error) of a run in a process begun from nothing."""
     folder = tmp_path_factory.mktemp("runs") / "small"
-    return folder, *train(*small(folder))
+    command = [sys.executable, "-m", "tools.train", *small(folder)]
+    environment = {k: v for k, v in os.environ.items() if not k.startswith(("TF_", "PYTEST"))}
+    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, env=environment, timeout=600)
+    assert done.returncode == 0, done.stderr
+    return folder, done.returncode, done.stdout, done.stderr
 
 
 def test_a_run_ends_with_tables_and_says_where_the_results_are(finished):
@@ -60,12 +68,12 @@ def test_off_a_terminal_progress_is_plain_lines(finished):
     assert re.search(r"^training +100% 6/6", output, re.MULTILINE)
 
 
-def test_the_same_command_again_says_that_the_run_is_finished(finished):
+def test_the_same_command_again_says_that_the_run_is_finished(train, finished):
     _, output, _ = train(*small(finished[0]))
     assert output == f"This run is finished. Its results are in {finished[0]}/report.html.\n"
 
 
-def test_the_same_command_gives_the_same_bits(finished, tmp_path):
+def test_the_same_command_gives_the_same_bits(train, finished, tmp_path):
     train(*small(tmp_path / "again"))
     ours, theirs = (label_files.read(folder / "labels.csv") for folder in (finished[0], tmp_path / "again"))
     assert (ours.labels == theirs.labels).all()
@@ -76,7 +84,7 @@ def test_the_same_command_gives_the_same_bits(finished, tmp_path):
     assert metrics[0] == metrics[1]
 
 
-def test_a_mistake_is_one_message_without_a_traceback(tmp_path):
+def test_a_mistake_is_one_message_without_a_traceback(train, tmp_path):
     code, _, errors = train(*small(tmp_path / "run", "model.backbon=resnet18"), check=False)
     assert code == 1
     assert "Did you mean 'model.backbone'?" in errors
@@ -84,7 +92,7 @@ def test_a_mistake_is_one_message_without_a_traceback(tmp_path):
     assert not (tmp_path / "run").exists()
 
 
-def test_help_explains_every_flag_and_the_folder():
+def test_help_explains_every_flag_and_the_folder(train):
     _, output, _ = train("--help", check=False)
     for word in ("--config", "--workdir", "--set", "--devices", "report.html", "resumes"):
         assert word in output
