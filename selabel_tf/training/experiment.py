@@ -18,7 +18,7 @@ from ..atomic_file import write_atomically
 from ..evaluation import collapse
 from ..export import keras_file
 from ..export import labels as label_files
-from . import assessment, checkpoints, distribution
+from . import assessment, checkpoints, distribution, given_labels
 from .assembly import learning_rate, make_labelling, make_model, make_source, steps_per_epoch
 from .run_callbacks import CheckpointCallback, KnnCallback, LogCallback
 from .run_log import RunLog, read_records
@@ -63,9 +63,10 @@ def _run(config, workdir, devices, watcher):
         f"backbone {config.model.backbone}, {len(config.model.num_clusters)} heads, "
         f"{strategy.num_replicas_in_sync} device(s)"
     )
+    labels = given_labels.read(config, source, workdir)
     with strategy.scope():
         model = make_model(config, source)
-    labelling = make_labelling(config, source, scratch=workdir)
+    labelling = make_labelling(config, source, scratch=workdir, labels=labels)
     labelling.on_progress = watcher.on_progress
     labelling.check(model, config.epochs, steps_per_epoch(config, source))
     watcher.say(labelling.relabeller.plan.reason)
@@ -74,6 +75,7 @@ def _run(config, workdir, devices, watcher):
     # everything that can be refused has been: only now is the folder claimed
     workdir.mkdir(parents=True, exist_ok=True)
     write_atomically(workdir / "config.json", configs.to_json(config))
+    given_labels.keep(config, workdir)
     with RunLog(workdir) as log:
         first_epoch = _restore(workdir, model, log, watcher)
         labelling.on_label_pass = _logged(log, watcher)
