@@ -24,7 +24,7 @@ def equalize(images):
     def one(image):
         return _layers()["equalize"].transform_images(image, None)
 
-    return tf.ensure_shape(tf.map_fn(one, images), images.shape)
+    return tf.map_fn(one, images, fn_output_signature=tf.TensorSpec(images.shape[1:], tf.float32))
 
 
 def autocontrast(images):
@@ -39,14 +39,10 @@ def sharpness(images, factor):
 
 
 def one_of(images, choice, factor):
-    """Equalize, autocontrast or sharpness, by choice int32 [B] in 0..2; factor [B] of sharpness.
-
-    The batch is dealt out by operation, so every image pays for one.
-    """
-    rows = tf.dynamic_partition(tf.range(tf.shape(images)[0]), choice, OPERATIONS)
-    equal, stretched, sharp = (tf.gather(images, row) for row in rows)
-    changed = [equalize(equal), autocontrast(stretched), sharpness(sharp, tf.gather(factor, rows[2]))]
-    return tf.ensure_shape(tf.dynamic_stitch(rows, changed), images.shape)
+    """Equalize, autocontrast or sharpness, by choice int32 [B] in 0..2; factor [B] of sharpness."""
+    changed = tf.where((choice == 1)[:, None, None, None], autocontrast(images), sharpness(images, factor))
+    rows = tf.where(choice == 0)  # [n, 1]: the one that is dear, image by image, is for those only that want it
+    return tf.tensor_scatter_nd_update(changed, rows, equalize(tf.gather_nd(images, rows)))
 
 
 @functools.cache
