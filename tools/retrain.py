@@ -24,7 +24,7 @@ flags.adopt_module_key_flags(train)
 
 
 def main(_):
-    config = configs.override(configs.load(train.CONFIG.value), train.SET.value)
+    config = configs.override(configs.load(train.CONFIG.value), ["label.labeller=given", *train.SET.value])
     train.train(given_labels.transferred(config, LABELS.value, _heads(), train.WORKDIR.value))
 
 

@@ -35,7 +35,8 @@ def transferred(config, labels, heads=(), workdir=None):
     label = replace(config.label, labeller="given", labels=str(Path(labels)), label_heads=tuple(heads))
     label = replace(label, labels_sha256=_sha256(path))
     num_clusters = tuple(found.num_clusters[head] for head in chosen)
-    _check_counts(config.model.num_clusters or num_clusters, num_clusters, path)
+    if config.model.num_clusters not in ((), found.num_clusters):  # of all heads: the chosen ones are a part of them
+        _check_counts(config.model.num_clusters, num_clusters, path)
     return replace(config, label=label, model=replace(config.model, num_clusters=num_clusters))
 
 
