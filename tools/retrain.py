@@ -25,7 +25,7 @@ flags.adopt_module_key_flags(train)
 
 def main(_):
     config = configs.override(configs.load(train.CONFIG.value), ["label.labeller=given", *train.SET.value])
-    train.train(given_labels.transferred(config, LABELS.value, _heads(), train.WORKDIR.value))
+    return train.train(given_labels.transferred(config, LABELS.value, _heads(), train.WORKDIR.value))
 
 
 def _heads():

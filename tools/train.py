@@ -75,7 +75,7 @@ class Narrator(keras.callbacks.Callback):
 
 
 def main(_):
-    train(configs.override(configs.load(CONFIG.value), SET.value))
+    return train(configs.override(configs.load(CONFIG.value), SET.value))
 
 
 def train(config):
