@@ -41,7 +41,18 @@ BAD = [
     (cfg.Augment, {"mean": (0.5,), "std": (0.0,)}, "augment.std[0]=0.0 must be above 0"),
     (cfg.Augment, {"mean": (float("nan"),), "std": (1.0,)}, "augment.mean[0]=nan must be finite"),
     (cfg.Model, {"width": -1}, "model.width=-1 must be at least 0"),
-    (cfg.Model, {"num_clusters": ()}, "model.num_clusters is empty"),
+    (cfg.Model, {"objectives": ()}, "model.objectives=(): give each objective once, and one at least"),
+    (cfg.Model, {"objectives": ("labels", "labels")}, "model.objectives=('labels', 'labels'): give each"),
+    (cfg.Model, {"objectives": ("label",)}, "model.objectives[0]='label' is unknown. Did you mean 'labels'"),
+    (cfg.Augment, {"more": "two_of"}, "augment.more='two_of' is unknown"),
+    (
+        cfg.Label,
+        {"labels": "runs/first"},
+        "label.labels='runs/first' gives the labels, which",
+    ),
+    (cfg.Label, {"labeller": "given", "label_heads": (2,)}, "label.label_heads is of a labels file"),
+    (cfg.Label, {"labeller": "given", "labels_sha256": "ab"}, "label.labels_sha256 is of a labels file"),
+    (cfg.Label, {"labeller": "given", "labels": "a", "label_heads": (2, 2)}, "names a head twice"),
     (cfg.Model, {"num_clusters": (7, 0)}, "model.num_clusters[1]=0 must be at least 2"),
     (cfg.Model, {"num_clusters": [7]}, "model.num_clusters=[7] must be a tuple of int"),
     (cfg.Model, {"num_clusters": (7.0,)}, "model.num_clusters[0]=7.0 must be of type int"),
@@ -97,6 +108,13 @@ BAD = [
     (small, {"checkpoint_every": 0}, "checkpoint_every=0 must be at least 1"),
     (small, {"data": "digits"}, "data='digits' must be of type Data, not str"),
     (small, {"label": cfg.Label(cluster_weights=(1, 1, 2))}, "label.cluster_weights has 3 values"),
+    (small, {"model": cfg.Model(num_clusters=())}, "model.num_clusters is empty"),
+    (small, {"model": cfg.Model(objectives=("rotation",))}, "learns no labels, but labels are to be made"),
+    (
+        small,
+        {"model": cfg.Model(objectives=("rotation",)), "label": cfg.Label(num_relabels=0, labeller="given")},
+        "learns no labels, but labels are to be made",
+    ),
 ]
 
 

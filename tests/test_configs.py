@@ -1,11 +1,14 @@
 """Every experiment of configs/ loads, holds the recipe's numbers, and tells how to run it."""
 
 import ast
+import re
 from pathlib import Path
 
+import numpy as np
 import pytest
 
 from selabel_tf import config as cfg
+from selabel_tf.training.assembly import learning_rate
 
 CONFIGS = Path(__file__).resolve().parents[1] / "configs"
 NAMES = sorted(path.stem for path in CONFIGS.glob("*.py") if path.stem != "__init__")
@@ -89,7 +92,31 @@ RECIPES = {
     "cifar10_cpu_supervised": {**CPU, "model.num_clusters": (10,), "label.labeller": "given"},
     "cifar10_cpu_opt0": {**CPU, "model.num_clusters": (128,), "label.num_relabels": 0},
     "cifar10_cpu_random_weights": {**CPU, "epochs": 0},
+    "cifar10_cpu_rotnet": {
+        **CPU,
+        "model.num_clusters": (128,),
+        "model.objectives": ("rotation",),
+        "label.num_relabels": 0,
+    },
 }
+RETRAINED = {
+    "model.num_clusters": (),
+    "label.labeller": "given",
+    "model.objectives": ("labels",),
+    "augment.more": "none",
+}
+ROTATED = {**RETRAINED, "model.objectives": ("labels", "rotation")}
+TRANSFER = {  # the paper's
+    **IMAGENET,
+    "model.backbone": "alexnet",
+    "optimizer.drop_epochs": (30, 60, 80),
+    "epochs": 90,
+    "batch_size": 64,
+}
+for before, base in (("cifar10_cpu", CPU), ("imagenet_alexnet", TRANSFER)):
+    RECIPES[f"{before}_retrain"] = {**base, **RETRAINED}
+    RECIPES[f"{before}_retrain_rot"] = {**base, **ROTATED}
+    RECIPES[f"{before}_retrain_rot_moreaug"] = {**base, **ROTATED, "augment.more": "one_of"}
 
 
 def field(config, path):
@@ -108,8 +135,13 @@ def test_a_config_is_named_after_its_file_and_survives_json(name):
 @pytest.mark.parametrize("name", NAMES)
 def test_a_config_tells_in_its_docstring_the_command_that_runs_it(name):
     docstring = ast.get_docstring(ast.parse((CONFIGS / f"{name}.py").read_text()))
-    command = f"python -m tools.train --config=configs/{name}.py --workdir=runs/{name}"
-    assert command in [line.strip() for line in docstring.splitlines()]
+    tool = "retrain" if "retrain" in name else "train"
+    command = f"python -m tools.{tool} --config=configs/{name}.py --workdir=runs/{name}"
+    commands = [line.strip() for line in re.sub(r" \\\n +", " ", docstring).splitlines()]
+    if tool == "train":
+        assert command in commands
+    else:
+        assert any(line.startswith(f"{command} --labels=runs/") for line in commands)
 
 
 @pytest.mark.parametrize("name", sorted(RECIPES))
@@ -129,7 +161,14 @@ def test_digits_needs_no_download_and_relabels_once_per_epoch():
 def test_a_baseline_differs_from_the_method_in_what_it_says_only(name):
     changed = cfg.differences(cfg.load(CONFIGS / "cifar10_cpu.py"), cfg.load(CONFIGS / f"{name}.py"))
     allowed = {"name", "model.num_clusters", "label.labeller", "label.num_relabels", "epochs"}
+    allowed |= {"model.objectives", "augment.more"}
     assert {line.partition(":")[0] for line in changed} <= allowed
+
+
+def test_label_transfer_takes_the_learning_rate_down_as_the_paper_says():
+    at_epoch = learning_rate(cfg.load(CONFIGS / "imagenet_alexnet_retrain.py").optimizer)
+    found = [at_epoch(epoch) for epoch in (0, 29, 30, 59, 60, 79, 80, 89)]
+    np.testing.assert_allclose(found, [0.05, 0.05, 0.005, 0.005, 0.0005, 0.0005, 0.00005, 0.00005])
 
 
 def test_the_documented_setting_of_an_uneven_set_is_understood():

@@ -75,7 +75,11 @@ class Narrator(keras.callbacks.Callback):
 
 
 def main(_):
-    config = configs.override(configs.load(CONFIG.value), SET.value)
+    return train(configs.override(configs.load(CONFIG.value), SET.value))
+
+
+def train(config):
+    """Runs `config` in --workdir on --devices, and tells of it."""
     if experiment.is_finished(WORKDIR.value):
         experiment.check_folder(config, WORKDIR.value)
         print(f"This run is finished. Its results are in {WORKDIR.value}/report.html.")

@@ -67,10 +67,14 @@ class Data(_Section):
 
 @dataclass(frozen=True)
 class Augment(_Section):
-    """The augmentation policy. `size` 0 keeps the source's; `mean` and `std` per channel, () for none."""
+    """The augmentation policy. `size` 0 keeps the source's; `mean` and `std` per channel, () for none.
+
+    `more` "one_of" adds one of equalize, autocontrast and sharpening to whatever the policy does to a training image.
+    """
 
     section = "augment"
     policy: str = _option("none")
+    more: str = _option("none", choices=("none", "one_of"))
     size: int = _option(0, at_least=0)
     mean: tuple[float, ...] = _option(())
     std: tuple[float, ...] = _option((), above=0)
@@ -86,18 +90,25 @@ class Augment(_Section):
 
 @dataclass(frozen=True)
 class Model(_Section):
-    """Backbone and heads, one entry of `num_clusters` per head. `width` 0 is the backbone's own."""
+    """Backbone and heads, one entry of `num_clusters` per head. `width` 0 is the backbone's own.
+
+    `num_clusters` () is for labels that are given: as many as those have. `objectives`: what is learnt, the labels, the
+    rotation of the images, or both; their losses are added.
+    """
 
     section = "model"
     backbone: str = _option("small_conv")
     width: int = _option(0, at_least=0)
     num_clusters: tuple[int, ...] = _option((20,) * 10, at_least=2)
     precision: str = _option("float32", choices=("float32", "mixed_float16"))
+    objectives: tuple[str, ...] = _option(("labels",), choices=("labels", "rotation"))
 
     def __post_init__(self):
         super().__post_init__()
-        if not self.num_clusters:
-            raise ValueError("model.num_clusters is empty. Give one cluster count per head, e.g. 128x10.")
+        if not self.objectives or len(set(self.objectives)) < len(self.objectives):
+            raise ValueError(
+                f"model.objectives={self.objectives}: give each objective once, and one at least, e.g. labels,rotation."
+            )
 
 
 @dataclass(frozen=True)
@@ -105,7 +116,9 @@ class Label(_Section):
     """When and how labels are made.
 
     `labeller`: "sinkhorn" is the method; its baselines are "kmeans" on the features, with the head drawn anew at each
-    pass, and "given": the true classes, set once before training. `num_relabels` 0 leaves the labels random.
+    pass, and "given": set once before training. Those are the true classes, or where `labels` names a labels file or
+    the folder of a finished run, the labels in there: of all heads, or of `label_heads` in that order. `labels_sha256`,
+    if it is set, must be that of the file. `num_relabels` 0 leaves the labels random.
     """
 
     section = "label"
@@ -122,9 +135,22 @@ class Label(_Section):
     cluster_weights: tuple[float, ...] = _option((), above=0)
     storage: str = _option("auto", choices=("auto", "float32", "recompute", "half", "disk"))
     labeller: str = _option("sinkhorn", choices=("sinkhorn", "kmeans", "given"))
+    labels: str = _option("")
+    label_heads: tuple[int, ...] = _option((), at_least=0)
+    labels_sha256: str = _option("")
 
     def __post_init__(self):
         super().__post_init__()
+        if self.labels and self.labeller != "given":
+            raise ValueError(
+                f"label.labels={self.labels!r} gives the labels, which label.labeller={self.labeller!r} makes itself. "
+                "Set label.labeller=given, or leave label.labels empty."
+            )
+        for name in ("label_heads", "labels_sha256"):
+            if getattr(self, name) and not self.labels:
+                raise ValueError(f"label.{name} is of a labels file, and label.labels names none. Set label.labels.")
+        if len(set(self.label_heads)) < len(self.label_heads):
+            raise ValueError(f"label.label_heads={self.label_heads} names a head twice. Name each once.")
         balancing = {"cluster_weights": self.cluster_weights, "rounding": self.rounding == "balanced"}
         for name, wanted in balancing.items():
             if wanted and self.labeller != "sinkhorn":
@@ -189,6 +215,13 @@ class Config(_Section):
         super().__post_init__()
         if not self.name:
             raise ValueError("name is empty. Name the experiment, e.g. after its config file.")
+        if not self.model.num_clusters and self.label.labeller != "given":
+            raise ValueError("model.num_clusters is empty. Give one cluster count per head, e.g. 128x10.")
+        if "labels" not in self.model.objectives and (self.label.num_relabels or self.label.labeller == "given"):
+            raise ValueError(
+                f"model.objectives={self.model.objectives} learns no labels, but labels are to be made. "
+                "Set label.num_relabels=0 with the labeller sinkhorn, or add the objective labels."
+            )
         weights = len(self.label.cluster_weights)
         if weights and set(self.model.num_clusters) != {weights}:
             raise ValueError(

@@ -10,6 +10,8 @@ the same in any batch.
     batch = augmentation(images, factors)           # training
     batch = augmentation.plain(images)              # evaluation: no randomness
 
+`more="one_of"` puts one of equalize, autocontrast and sharpening, at random, on top of what the policy does.
+
 `crop` (geometry, may change sizes) and `finish` (colour, noise, normalisation) are apart because images of
 differing sizes can be cropped only one by one but finished together. Values are in [0, 1] throughout; mean
 and std come last.
@@ -18,12 +20,12 @@ and std come last.
 import difflib
 import math
 import numbers
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 import tensorflow as tf
 
-from selabel_tf.data import colour, geometry
+from selabel_tf.data import colour, enhance, geometry
 
 # The random numbers of each step, in the order of their columns.
 STEPS = {
@@ -35,7 +37,9 @@ STEPS = {
     "jitter": ("brightness", "contrast", "saturation", "hue", "order"),
     "linear_jitter": ("hue", "saturation", "gray", "brightness", "contrast"),
     "noise": ("noise_key", "noise_counter"),
+    "one_of": ("which", "sharpening"),
 }
+MORE = ("none", "one_of")  # on top of any policy
 COLOUR_STEPS = {"grayscale", "jitter", "linear_jitter"}
 
 JITTER = 0.4  # factors in 1 -+ 0.4, hue within -+ 0.4 turns
@@ -112,10 +116,13 @@ class Augmentation:
     image_shape: tuple[int, int, int]  # of the output
     mean: tuple[float, ...]  # one per channel
     std: tuple[float, ...]
+    more: str = "none"
 
     @property
     def policy(self) -> Policy:
-        return POLICIES[self.name]
+        """The policy, with what is put on top of it as its last step."""
+        policy = POLICIES[self.name]
+        return policy if self.more == "none" else replace(policy, steps=(*policy.steps, self.more))
 
     @property
     def num_factors(self) -> int:
@@ -215,16 +222,18 @@ class Augmentation:
         return (images - tf.constant(self.mean)) / tf.constant(self.std)
 
 
-def make(name, image_shape, *, size=None, mean=None, std=None) -> Augmentation:
+def make(name, image_shape, *, size=None, mean=None, std=None, more="none") -> Augmentation:
     """The policy `name` for images of image_shape (h, w, c), brought to size x size (None: their own).
 
     h and w may be None for images of differing sizes; then `size` is required. mean and std (one number, or
-    one per channel; None or empty: 0 and 1) normalise augmented and plain images alike.
+    one per channel; None or empty: 0 and 1) normalise augmented and plain images alike. more: one of MORE.
     """
     if name not in POLICIES:
         close = difflib.get_close_matches(str(name), POLICIES, n=1)
         hint = f" Did you mean {close[0]!r}?" if close else ""
         raise ValueError(f"Unknown augmentation policy {name!r}.{hint} Available: {', '.join(POLICIES)}.")
+    if more not in MORE:
+        raise ValueError(f"Unknown augmentation more={more!r}. Available: {', '.join(MORE)}.")
     height, width, channels = image_shape
     if channels not in (1, 3):
         raise ValueError(f"Images must have 1 or 3 channels, got image_shape={tuple(image_shape)}.")
@@ -251,7 +260,7 @@ def make(name, image_shape, *, size=None, mean=None, std=None) -> Augmentation:
     std = _per_channel("std", std, channels, default=1.0)
     if min(std) <= 0:
         raise ValueError(f"std must be positive in every channel, got {std}.")
-    return Augmentation(name=name, image_shape=(*output, channels), mean=mean, std=std)
+    return Augmentation(name=name, image_shape=(*output, channels), mean=mean, std=std, more=more)
 
 
 def _per_channel(what, values, channels, default):
@@ -310,4 +319,15 @@ def _noise(images, draw):
     return tf.clip_by_value(images + NOISE_DEVIATION * noise, 0.0, 1.0)
 
 
-FINISH = {"grayscale": _grayscale, "jitter": _jitter, "linear_jitter": _linear_jitter, "noise": _noise}
+def _one_of(images, draw):
+    choice = tf.cast(draw["which"] * enhance.OPERATIONS, tf.int32)
+    return enhance.one_of(images, choice, 1 + draw["sharpening"])  # the paper's word: never smoother
+
+
+FINISH = {
+    "grayscale": _grayscale,
+    "jitter": _jitter,
+    "linear_jitter": _linear_jitter,
+    "noise": _noise,
+    "one_of": _one_of,
+}

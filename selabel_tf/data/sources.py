@@ -81,9 +81,9 @@ class Source:
     def next_epoch(self, epoch):
         self._next_epoch = pipeline.whole_number("next_epoch", epoch, 0)
 
-    def augmented(self, policy, size=None, *, mean=None, std=None) -> "Source":
+    def augmented(self, policy, size=None, *, mean=None, std=None, more="none") -> "Source":
         """The same images under another policy, output size and normalisation, in place of this source's."""
-        made = augment.make(policy, self._reader.image_shape, size=size, mean=mean, std=std)
+        made = augment.make(policy, self._reader.image_shape, size=size, mean=mean, std=std, more=more)
         return self._with(self._reader, self.ids, lambda: self.classes, made)
 
     def subset(self, rows) -> "Source":

@@ -40,6 +40,8 @@ class Setting:
     imbalance: str = "none"
     num_relabels: int = 80
     examples: str = "all"  # of the training images; the paper never trains on a part of a set
+    objectives: str = "labels"
+    more: str = "none"  # augmentation on top of the usual one
 
 
 @dataclass(frozen=True)
@@ -54,7 +56,8 @@ class Experiment:
     def is_that_of(self, setting: Setting) -> bool:
         """Whether `setting` is this experiment's. One that does not speak of label optimisations has had some."""
         relabelled = setting.num_relabels > 0 or setting.labeller not in ("sinkhorn", "kmeans")
-        same = all(getattr(setting, name) == value for name, value in self.setting.items())
+        usual = {"objectives": Setting.objectives, "more": Setting.more}
+        same = all(getattr(setting, name) == value for name, value in {**usual, **self.setting}.items())
         return same and setting.examples == "all" and (relabelled or "num_relabels" in self.setting)
 
 

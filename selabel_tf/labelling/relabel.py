@@ -8,7 +8,8 @@
 One head at a time, so the scores take N * K_h numbers and never N * H * K; `storage` decides where those live. Under a
 strategy the row blocks are dealt out to its devices, and only sums over rows meet.
 
-Two baselines take the place of the last two lines: K-means on the features, and the true classes.
+Two others may take the place of the last two lines: K-means on the features, and labels that are given: the true
+classes, or those that another network has found.
 """
 
 from dataclasses import dataclass
@@ -47,8 +48,8 @@ class Relabeller:
     Args:
         model: a SelfLabelModel (its backbone, heads and label store are used).
         source: the training images; has num_examples and view_batches(batch_size, position=, seed=).
-        labeller: "sinkhorn"; "kmeans" on the features, averaged over views; or "given", the classes of the source.
-            The two baselines leave alone what only Sinkhorn has: lambda_, rounding and all that follows from them.
+        labeller: "sinkhorn"; "kmeans" on the features, averaged over views; or "given".
+            The latter two leave alone what only Sinkhorn has: lambda_, rounding and all that follows from them.
         lambda_: sharpness of the transport plan.
         views: augmented views of every image, over which log-probabilities are averaged.
         batch_norm: "training" (statistics of the batch, dropout on, as the authors' code) or "inference".
@@ -61,6 +62,7 @@ class Relabeller:
         seed: of the order and the augmentation of the views.
         storage: where scores live, a kind of labelling.storage, or "auto": the fastest that fits. `plan` says which.
         scratch: folder for storage on disk; without one there is none.
+        labels: what the labeller "given" gives, int [N, H]; None for the classes of the source, to every head.
     """
 
     def __init__(
@@ -81,6 +83,7 @@ class Relabeller:
         seed=0,
         storage="auto",
         scratch=None,
+        labels=None,
     ):
         if labeller not in LABELLERS:
             raise ValueError(f"Unknown labeller {labeller!r}. Available: {', '.join(LABELLERS)}.")
@@ -101,7 +104,8 @@ class Relabeller:
                 "every head needs as many clusters as there are weights."
             )
         if labeller == "given":
-            _check_classes(source, model.num_clusters)
+            self.given = _classes(source, model.num_clusters) if labels is None else np.asarray(labels)
+            _check_given(self.given, source.num_examples, model.num_clusters)
         self.plan = plan_storage(
             source.num_examples,
             max(model.num_clusters),
@@ -178,8 +182,7 @@ class Relabeller:
         return find
 
     def _given(self, features, number, on_pass):
-        classes = self.source.classes.astype(np.int32)
-        return lambda head, log_p: (classes, None)
+        return lambda head, log_p: (self.given[:, head].astype(np.int32), None)
 
     def _scores(self, features, head):
         """log_p of one head as row blocks [n, K_head] on the devices of the model."""
@@ -202,8 +205,8 @@ def _batch_for_all(batch_size, num_examples, strategy):
     return batch_size
 
 
-def _check_classes(source, num_clusters):
-    """Refuses a source whose classes cannot be the labels of every head."""
+def _classes(source, num_clusters):
+    """The classes of a source as labels [N, H]; refuses one whose classes cannot be those of every head."""
     if source.classes is None:
         raise ValueError(
             f"labeller='given' trains on true classes, and {source.name} has none. Use images with classes, or another "
@@ -215,6 +218,24 @@ def _check_classes(source, num_clusters):
             f"labeller='given': {source.name} has {count} classes and the heads {' '.join(map(str, num_clusters))} "
             f"clusters. Give every head {count}, e.g. model.num_clusters={count}."
         )
+    return np.repeat(source.classes[:, None], len(num_clusters), axis=1)
+
+
+def _check_given(labels, num_examples, num_clusters):
+    """Refuses labels that are not one of 0..K_h-1 for every example and head."""
+    expected = (num_examples, len(num_clusters))
+    if labels.dtype.kind not in "iu" or labels.shape != expected:
+        raise ValueError(
+            f"The given labels are {labels.dtype} of shape {labels.shape}; whole numbers of shape {expected} are "
+            "expected: one row per example, one column per head."
+        )
+    for head, count in enumerate(num_clusters):
+        low, high = labels[:, head].min(), labels[:, head].max()
+        if low < 0 or high >= count:
+            raise ValueError(
+                f"The given labels of head {head} lie in {low}..{high}, and the head has {count} clusters, 0 to "
+                f"{count - 1}. Give it {high + 1}, or other labels."
+            )
 
 
 def _read(log_p, labellings):

@@ -1,6 +1,8 @@
 """SelfLabelModel: a backbone and its heads, trained by cross-entropy on labels that nobody gave.
 
-    loss = sum over the batch of mean over heads of -log p_h(label_h) / global number of examples
+    loss = sum over the batch of (sum over objectives of the loss of an image) / global number of examples
+
+where the objective "labels" is the mean over heads of -log p_h(label_h), and models.objectives has others.
 
 An ordinary keras.Model that is fed (image, index) pairs: the index leads to the labels in the label store, which
 `SelfLabelCallback` renews while `fit` runs.
@@ -10,17 +12,9 @@ import keras
 import numpy as np
 import tensorflow as tf
 
+from . import objectives as objective_list
 from .heads import MultiHead, checked_num_clusters
 from .label_store import LabelStore
-
-
-def self_label_loss(labels, logits):
-    """Cross-entropy [B], mean over heads, of labels [B, H] and a list of H logits [B, K_h]; in float32."""
-    per_head = [
-        tf.nn.sparse_softmax_cross_entropy_with_logits(labels[:, head], tf.cast(scores, tf.float32))
-        for head, scores in enumerate(logits)
-    ]
-    return tf.add_n(per_head) / len(per_head)
 
 
 @keras.saving.register_keras_serializable(package="selabel_tf")
@@ -33,11 +27,16 @@ class SelfLabelModel(keras.Model):
         num_examples: size N of the training set whose rows the labels are.
         seed: of the first, random labels.
         image_shape: (h, w, c), needed only for a backbone that has not been built.
+        objectives: what is learnt, names of models.objectives: "labels", "rotation" or both. Without "labels" the
+            heads stay as they were drawn.
     """
 
-    def __init__(self, backbone, num_clusters, num_examples, seed=0, image_shape=None, **kwargs):
+    def __init__(
+        self, backbone, num_clusters, num_examples, seed=0, image_shape=None, objectives=("labels",), **kwargs
+    ):
         super().__init__(**kwargs)
         num_clusters = checked_num_clusters(num_clusters)
+        names = objective_list.checked_objectives(objectives)
         if num_examples < max(num_clusters):
             raise ValueError(
                 f"num_examples={num_examples} is fewer than the {max(num_clusters)} clusters of a head: no "
@@ -57,8 +56,12 @@ class SelfLabelModel(keras.Model):
         self.feature_size = features[-1]
         self.heads = MultiHead(num_clusters, name="heads")
         self.heads.build((None, self.feature_size))
+        self.heads.trainable = "labels" in names
         self.label_store = LabelStore(num_examples, num_clusters, seed, name="label_store")
-        self.loss_tracker = keras.metrics.Mean(name="loss")
+        made = [objective_list.OBJECTIVES[name](self) for name in names]
+        self.objective_heads = [objective.head for objective in made if hasattr(objective, "head")]
+        self.objectives = {objective.name: objective for objective in made}
+        self.trackers = objective_list.trackers(made)
         self.built = True
 
     def call(self, images, training=False):
@@ -94,34 +97,40 @@ class SelfLabelModel(keras.Model):
     @property
     def metrics(self):
         # Keras' own loss tracker is never updated by a custom train_step and would print 0.0000
-        return [self.loss_tracker]
+        return list(self.trackers.values())
 
     def train_step(self, data):
         images, index = _pair(data)
-        labels = self.label_store.lookup(index)  # [B, H]
         replica = tf.distribute.get_replica_context()
         global_batch = replica.all_reduce("sum", tf.cast(tf.shape(index)[0], tf.float32))
         with tf.GradientTape() as tape:
-            losses = self_label_loss(labels, self(images, training=True))  # [B]
-            loss = tf.reduce_sum(losses) / global_batch  # gradients are summed over replicas
+            values = self.judge(images, index, training=True)
+            loss = tf.reduce_sum(values["loss"]) / global_batch  # gradients are summed over replicas
             if self.losses:  # the regularisers of a backbone brought along
                 loss += tf.add_n(self.losses) / replica.num_replicas_in_sync
             scaled = self.optimizer.scale_loss(loss)
         self.optimizer.apply(tape.gradient(scaled, self.trainable_variables), self.trainable_variables)
-        self.loss_tracker.update_state(losses)  # undivided: what a reader expects to see
-        return {"loss": self._mean_loss()}
+        return self._track(values)
 
     def test_step(self, data):
-        images, index = _pair(data)
-        self.loss_tracker.update_state(self_label_loss(self.label_store.lookup(index), self(images, training=False)))
-        return {"loss": self._mean_loss()}
+        return self._track(self.judge(*_pair(data), training=False))
 
-    def _mean_loss(self):
-        """The loss so far over all replicas. Each has a tracker of its own, and a mean of their means would be wrong
-        after an uneven batch."""
-        sums = tf.stack([tf.convert_to_tensor(v) for v in (self.loss_tracker.total, self.loss_tracker.count)])
-        total, count = tf.unstack(tf.distribute.get_replica_context().all_reduce("sum", sums))
-        return tf.math.divide_no_nan(total, count)
+    def judge(self, images, index, training=False):
+        """Measure -> value per example [B] of all objectives, by one pass of the backbone: "loss", and more."""
+        made = list(self.objectives.values())
+        shown = objective_list.turned(images, max(objective.turns for objective in made))
+        return objective_list.judge(made, self.backbone(shown, training=training), index)
+
+    def _track(self, values):
+        """Takes values per example [B] into the metrics, and returns those so far over all replicas. Each replica has
+        trackers of its own, and a mean of their means would be wrong after an uneven batch."""
+        for name, tracker in self.trackers.items():
+            tracker.update_state(values[name])  # undivided: what a reader expects to see
+        sums = [tf.convert_to_tensor(v) for tracker in self.metrics for v in (tracker.total, tracker.count)]
+        totals = tf.distribute.get_replica_context().all_reduce("sum", tf.stack(sums))
+        total, count = tf.unstack(tf.reshape(totals, [-1, 2]), axis=1)
+        means = tf.unstack(tf.math.divide_no_nan(total, count), num=len(self.trackers))
+        return dict(zip(self.trackers, means, strict=True))
 
     @property
     def num_clusters(self):
@@ -149,6 +158,7 @@ class SelfLabelModel(keras.Model):
             "num_examples": self.num_examples,
             "seed": self.seed,
             "image_shape": list(self.image_shape),
+            "objectives": list(self.objectives),
         }
 
     @classmethod

@@ -40,18 +40,31 @@ def make_source(config, split=None):
         if data.examples_per_class:
             source = source.first_per_class(data.examples_per_class)
         source = imbalanced(source, data.imbalance, config.seed)
-    return source.augmented(augment.policy, augment.size or None, mean=augment.mean or None, std=augment.std or None)
+    return source.augmented(
+        augment.policy, augment.size or None, mean=augment.mean or None, std=augment.std or None, more=augment.more
+    )
 
 
 def make_model(config, source):
     """The compiled, untrained model of a config; the same weights every time. source: a Source, or a TrainingSet."""
+    if not config.model.num_clusters:
+        raise ValueError(
+            "model.num_clusters is empty: as many clusters as the labels have. Give the labels with "
+            "tools.retrain --labels=RUN_OR_FILE, or the number of clusters of each head."
+        )
     keras.utils.set_random_seed(config.seed)
     usual = keras.config.dtype_policy()
     keras.config.set_dtype_policy(config.model.precision)
     try:
         options = {"width": config.model.width} if config.model.width else {}
         trunk = backbone(config.model.backbone, source.image_shape, **options)
-        model = SelfLabelModel(trunk, config.model.num_clusters, source.num_examples, seed=config.seed)
+        model = SelfLabelModel(
+            trunk,
+            config.model.num_clusters,
+            source.num_examples,
+            seed=config.seed,
+            objectives=config.model.objectives,
+        )
         optimizer = config.optimizer
         model.compile(CoupledSGD(optimizer.learning_rate, momentum=optimizer.momentum, l2=optimizer.l2))
     finally:
@@ -60,8 +73,13 @@ def make_model(config, source):
     return model
 
 
-def make_labelling(config, source, scratch=None):
-    """The label passes of a config, as a callback. scratch: folder they may put scores in while they run."""
+def make_labelling(config, source, scratch=None, labels=None):
+    """The label passes of a config, as a callback.
+
+    Args:
+        scratch: folder they may put scores in while they run.
+        labels: those of given_labels.read, if there are any.
+    """
     label = config.label
     return SelfLabelCallback(
         source,
@@ -80,6 +98,7 @@ def make_labelling(config, source, scratch=None):
         seed=config.seed,
         storage=label.storage,
         scratch=scratch,
+        labels=labels,
     )
 
 

@@ -40,12 +40,14 @@ def assess(config, workdir, model, source, say=lambda text: None):
         test = make_source(config, config.data.test_split) if config.data.test_split else None
         features = _features(config, model, source, test, say)
         say("Comparing clusters")
-        tables.append(_cluster_table(config, model, source.classes, features, numbers))
+        clusters = _cluster_table(config, model, source.classes, features, numbers)
+        tables += [clusters] * bool(clusters.rows)
         if config.evaluation.knn:
             say("Comparing features by nearest neighbours")
             tables.append(_knn_table(config, source, test, features, numbers))
     curves = (_curves(records, config),) if records else ()  # an untrained network has none
-    pictures = (*curves, _cluster_picture(config, model, source))
+    learnt = "labels" in config.model.objectives
+    pictures = (*curves, _cluster_picture(config, model, source)) if learnt else curves
     return Assessment(tuple(tables), numbers, pictures, _facts(config, source, records))
 
 
@@ -94,8 +96,10 @@ def _flatten(images):
 
 
 def _cluster_table(config, model, classes, features, numbers):
-    heads = [clustering.scores(column, classes) for column in model.labels.T]
-    rows = [_cluster_row(f"self-labels, mean of {len(heads)} heads", max(model.num_clusters), heads)]
+    rows = []
+    if "labels" in config.model.objectives:
+        heads = [clustering.scores(column, classes) for column in model.labels.T]
+        rows.append(_cluster_row(f"self-labels, mean of {len(heads)} heads", max(model.num_clusters), heads))
     for name in ("raw pixels", "learned features") if config.evaluation.kmeans else ():
         for k in sorted({len(np.unique(classes)), max(model.num_clusters)}):
             found = clustering.kmeans_labels(_unit_rows(features[name][0]), k, config.seed)

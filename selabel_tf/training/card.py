@@ -19,7 +19,7 @@ CLUSTERS = (
     "A cluster is a group that looks alike to the network, no class: its number means nothing, and differs between "
     "heads and between runs. Look at the images of a cluster before naming it."
 )
-METHODS = {  # label.labeller -> what differs in the words
+METHODS = {  # how the network was trained -> what differs in the words
     "sinkhorn": {
         "method": 'An image network trained without labels, by SeLa ("Self-labelling via simultaneous clustering and '
         'representation learning", Asano, Rupprecht and Vedaldi, ICLR 2020): ordinary cross-entropy on labels which '
@@ -42,8 +42,25 @@ METHODS = {  # label.labeller -> what differs in the words
         "classes": "Training has seen the true classes: these figures say nothing about learning without labels.",
         "limits": ("The labels are the classes of the training data, with whatever mistakes these have.",),
     },
+    "transfer": {
+        "method": "An image network trained by ordinary cross-entropy on labels that came from another run: label "
+        'transfer, SeLa- of "Self-labelling via simultaneous clustering and representation learning" (Asano, Rupprecht '
+        "and Vedaldi, ICLR 2020).",
+        "classes": UNSEEN + " Where the labels came from, the card of that run says.",
+        "limits": (CLUSTERS, "The network is no better than the labels it was given."),
+    },
+    "rotation": {
+        "method": "An image network trained without labels to tell by how many quarter turns an image is rotated "
+        "(RotNet, Gidaris, Singh and Komodakis, ICLR 2018). Its cluster heads are untrained.",
+        "classes": UNSEEN,
+        "limits": ("The clusters are those of untrained heads and mean nothing: use the features.",),
+    },
 }
-PRIVATE = ("data.path", "data.data_dir")  # places on somebody's machine
+MORE = {"none": "", "one_of": "; then one of equalize, autocontrast, sharpening"}
+ROTATION = (
+    " Beside the labels it has learnt to tell by how many quarter turns an image is rotated; the losses are added."
+)
+PRIVATE = ("data.path", "data.data_dir", "label.labels")  # places on somebody's machine
 PLAIN = {
     "whole": "the whole image, resized (bilinear, antialiased)",
     "centre": "shorter side resized to 256/224 of the size (bilinear, antialiased), then the centre",
@@ -66,7 +83,7 @@ def describe(run) -> model_card.Card:
     settings = _settings(config)
     return model_card.Card(
         name=config.name,
-        **METHODS[settings.get("label.labeller", "sinkhorn")],
+        **_method(config),
         summary={
             "network": f"{config.model.backbone}, {parameters} parameters, {run.model.feature_size} features",
             "heads": _tuple(run.model.num_clusters) + " clusters",
@@ -85,7 +102,7 @@ def describe(run) -> model_card.Card:
             "values": "0 to 1 (8-bit values divided by 255), then (value - mean) / std",
             "mean": _tuple(config.augment.mean) or "0",
             "std": _tuple(config.augment.std) or "1",
-            "augmentation (training only)": policy.summary,
+            "augmentation (training only)": policy.summary + MORE[config.augment.more],
         },
         checksums={
             f"sha256 of checkpoints/{checkpoint.path.name}/state.npz": checkpoint.sha256,
@@ -95,6 +112,14 @@ def describe(run) -> model_card.Card:
         workdir=run.workdir.resolve().name,
         evaluation=tuple(_evaluation(run.workdir)),
     )
+
+
+def _method(config):
+    """Which of METHODS a config is."""
+    if "labels" not in config.model.objectives:
+        return METHODS["rotation"]
+    words = METHODS["transfer" if config.label.labels else config.label.labeller]
+    return {**words, "method": words["method"] + ROTATION} if "rotation" in config.model.objectives else words
 
 
 def _settings(config):

@@ -39,20 +39,26 @@ def setting_of(config) -> paper.Setting:
         judged=dataset,
         backbone=config.model.backbone + (f" of width {config.model.width}" if config.model.width else ""),
         num_clusters=f"{counts[0]}x{len(counts)}" if len(set(counts)) == 1 else ",".join(map(str, counts)),
-        labeller=getattr(config.label, "labeller", "sinkhorn"),
+        labeller="transfer" if getattr(config.label, "labels", "") else getattr(config.label, "labeller", "sinkhorn"),
         imbalance=getattr(data, "imbalance", "none"),
         num_relabels=config.label.num_relabels,
         examples=", ".join(parts) or "all",
+        objectives=" + ".join(getattr(config.model, "objectives", ("labels",))),
+        more=getattr(config.augment, "more", "none"),
     )
 
 
 def method_of(setting) -> str:
-    """The method in the paper's notation, e.g. SeLa [128 x 10]."""
+    """The method in the paper's notation, e.g. SeLa [128 x 10], or SeLa- [3000 x 10] + Rot + more aug."""
+    added = " + Rot" * ("rotation" in setting.objectives) + " + more aug." * (setting.more != "none")
+    if "labels" not in setting.objectives:
+        return "RotNet" + added.removeprefix(" + Rot")
     if setting.labeller == "given":
-        return "Supervised"
-    name = {"sinkhorn": "SeLa", "kmeans": "SeLa (K-means)"}[setting.labeller]
+        return ("Supervised" if setting.num_clusters else "SeLa-") + added  # no clusters: labels are still to be given
+    name = {"sinkhorn": "SeLa", "kmeans": "SeLa (K-means)", "transfer": "SeLa-"}[setting.labeller]
     clusters = setting.num_clusters.replace("x", " x ").replace(",", ", ")
-    return f"{name} [{clusters}]" + ("" if setting.num_relabels else ", 0 label optimisations")
+    relabelled = setting.num_relabels or setting.labeller == "transfer"
+    return f"{name} [{clusters}]{added}" + ("" if relabelled else ", 0 label optimisations")
 
 
 def _of_run(name, workdir):

@@ -18,8 +18,9 @@ from ..atomic_file import write_atomically
 from ..evaluation import collapse
 from ..export import keras_file
 from ..export import labels as label_files
-from . import assessment, checkpoints, distribution
+from . import assessment, checkpoints, distribution, given_labels
 from .assembly import learning_rate, make_labelling, make_model, make_source, steps_per_epoch
+from .rotation_callback import RotationCallback
 from .run_callbacks import CheckpointCallback, KnnCallback, LogCallback
 from .run_log import RunLog, read_records
 
@@ -63,17 +64,19 @@ def _run(config, workdir, devices, watcher):
         f"backbone {config.model.backbone}, {len(config.model.num_clusters)} heads, "
         f"{strategy.num_replicas_in_sync} device(s)"
     )
+    labels = given_labels.read(config, source, workdir)
     with strategy.scope():
         model = make_model(config, source)
-    labelling = make_labelling(config, source, scratch=workdir)
+    labelling = make_labelling(config, source, scratch=workdir, labels=labels)
     labelling.on_progress = watcher.on_progress
     labelling.check(model, config.epochs, steps_per_epoch(config, source))
     watcher.say(labelling.relabeller.plan.reason)
-    neighbours = _neighbours(config, source)
+    neighbours = [*_neighbours(config, source), *_rotations(config)]
 
     # everything that can be refused has been: only now is the folder claimed
     workdir.mkdir(parents=True, exist_ok=True)
     write_atomically(workdir / "config.json", configs.to_json(config))
+    given_labels.keep(config, workdir)
     with RunLog(workdir) as log:
         first_epoch = _restore(workdir, model, log, watcher)
         labelling.on_label_pass = _logged(log, watcher)
@@ -152,6 +155,13 @@ def _neighbours(config, source):
     return [KnnCallback(source, test, **options)]
 
 
+def _rotations(config):
+    """The callback that judges the objective "rotation" on held-out images, or none."""
+    if "rotation" not in config.model.objectives or not config.data.test_split:
+        return []
+    return [RotationCallback(make_source(config, config.data.test_split))]
+
+
 def _logged(log, watcher):
     """What is done with a label pass: it is logged, told, and looked at by the collapse doctor."""
 
@@ -168,15 +178,16 @@ def _logged(log, watcher):
 
 
 def _write_products(config, workdir, model, source):
-    label_files.write(
-        workdir / "labels.csv",
-        label_files.Labels(
-            model.labels,
-            source.ids,
-            fingerprint=source.fingerprint,
-            num_clusters=model.num_clusters,
-            config_hash=configs.config_hash(config),
-            checkpoint_hash=checkpoints.latest(workdir / "checkpoints").sha256,
-        ),
-    )
+    if "labels" in model.objectives:  # else they are as they were drawn
+        label_files.write(
+            workdir / "labels.csv",
+            label_files.Labels(
+                model.labels,
+                source.ids,
+                fingerprint=source.fingerprint,
+                num_clusters=model.num_clusters,
+                config_hash=configs.config_hash(config),
+                checkpoint_hash=checkpoints.latest(workdir / "checkpoints").sha256,
+            ),
+        )
     keras_file.save(model.backbone, workdir / "backbone.keras")

@@ -16,7 +16,7 @@ from .assembly import TrainingSet
 
 
 class LogCallback(keras.callbacks.Callback):
-    """Writes loss, learning rate, images per second and the first layer's filters to the run's log, once an epoch.
+    """Writes metrics, learning rate, images per second and the first layer's filters to the run's log, once an epoch.
 
     A loss that is no number any more ends the run before such weights can replace the last good checkpoint.
     """
@@ -45,12 +45,12 @@ class LogCallback(keras.callbacks.Callback):
             "kind": "epoch",
             "step": (epoch + 1) * self.params["steps"],
             "epoch": epoch + 1,
-            "loss": loss,
+            **{metric.name: float(logs[metric.name]) for metric in self.model.metrics},
             "learning_rate": float(np.asarray(self.model.optimizer.learning_rate)),
             "images_per_second": self.num_examples / self.seconds,
         }
         self.log.append(record)
-        scalars = {name: record[name] for name in ("loss", "learning_rate", "images_per_second")}
+        scalars = {name: value for name, value in record.items() if name not in ("kind", "step", "epoch")}
         self.log.scalars(record["step"], {f"training/{name}": value for name, value in scalars.items()})
         kernel = next((w for w in self.model.backbone.weights if len(w.shape) == 4), None)
         if kernel is not None:

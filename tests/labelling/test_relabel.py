@@ -240,6 +240,30 @@ def test_given_labels_need_a_cluster_for_every_class(num_clusters, source, messa
         Relabeller(make_model(num_clusters), source, labeller="given")
 
 
+def test_given_labels_may_be_those_of_another_network():
+    model = make_model()
+    labels = np.stack([np.arange(N) % 5, np.arange(N) % 7], axis=1)
+    records = Relabeller(model, Views(), labeller="given", labels=labels).run(0, [0, 1])
+    np.testing.assert_array_equal(model.labels, labels)
+    for head, record in enumerate(records):
+        expected = -log_probabilities(model, Views().images, head)[np.arange(N), labels[:, head]].mean()
+        np.testing.assert_allclose(record.objective_after, expected, rtol=1e-5)
+
+
+@pytest.mark.parametrize(
+    ("labels", "message"),
+    [
+        (np.zeros((N, 3), int), r"int64 of shape \(211, 3\); whole numbers of shape \(211, 2\) are expected"),
+        (np.zeros((N, 2)), "float64 of shape"),
+        (np.full((N, 2), 5), r"of head 0 lie in 5\.\.5, and the head has 5 clusters, 0 to 4"),
+        (np.array([[0, -1]] * N), r"of head 1 lie in -1\.\.-1"),
+    ],
+)
+def test_given_labels_must_fit_the_examples_and_the_heads(labels, message):
+    with pytest.raises(ValueError, match=message):
+        Relabeller(make_model(), Views(), labeller="given", labels=labels)
+
+
 def test_given_labels_need_classes():
     source = labelled()
     source.classes = None

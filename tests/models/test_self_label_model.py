@@ -4,7 +4,8 @@ import pytest
 import scipy.special
 import tensorflow as tf
 
-from selabel_tf.models.self_label_model import SelfLabelModel, self_label_loss
+from selabel_tf.models.objectives import self_label_loss
+from selabel_tf.models.self_label_model import SelfLabelModel
 
 IMAGES = np.random.default_rng(0).random((37, 8, 6, 1), np.float32)
 

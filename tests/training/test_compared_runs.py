@@ -145,7 +145,7 @@ def test_labeller_and_imbalance_of_a_config_are_part_of_its_setting():
 
     config = configs.load(ROOT / "configs" / "svhn.py")
     data, label = Wider(config.data), Wider(config.label)
-    wider = type("Config", (), {"data": data, "label": label, "model": config.model})
+    wider = type("Config", (), {"data": data, "label": label, "model": config.model, "augment": config.augment})
     setting = setting_of(wider)
     assert (setting.labeller, setting.imbalance) == ("kmeans", "light")
     assert method_of(setting) == "SeLa (K-means) [128 x 1]"
@@ -156,6 +156,13 @@ def test_methods_are_named_as_in_the_paper():
     assert method_of(setting) == "SeLa [128 x 10]"
     assert method_of(replace(setting, num_relabels=0)) == "SeLa [128 x 10], 0 label optimisations"
     assert method_of(replace(setting, labeller="given")) == "Supervised"
+    transferred = replace(setting, labeller="transfer", num_relabels=0)
+    assert method_of(transferred) == "SeLa- [128 x 10]"
+    rotated = replace(transferred, objectives="labels + rotation")
+    assert method_of(rotated) == "SeLa- [128 x 10] + Rot"
+    assert method_of(replace(rotated, more="one_of")) == "SeLa- [128 x 10] + Rot + more aug."
+    assert method_of(replace(setting, objectives="rotation", num_relabels=0)) == "RotNet"
+    assert method_of(setting_of(configs.load(ROOT / "configs" / "cifar10_cpu_retrain_rot.py"))) == "SeLa- + Rot"
 
 
 def test_what_is_neither_a_run_nor_a_config_is_refused(tmp_path, run):
