@@ -52,11 +52,12 @@ DEVICES = flags.DEFINE_string(
 
 
 def recipe(weights="trained", learning_rate=None) -> Recipe:
-    """The Recipe of the flags. learning_rate: in place of the schedule's, where --learning_rate is not given."""
+    """The Recipe of the flags. learning_rate: in place of theirs."""
     schedule = SCHEDULES[SCHEDULE.value]
     if EPOCHS.value is not None:
         schedule = schedule.of_length(EPOCHS.value)
-    given = {"learning_rate": LEARNING_RATE.value or learning_rate, "batch_size": BATCH.value, "l2": L2.value}
+    rate = LEARNING_RATE.value if learning_rate is None else learning_rate
+    given = {"learning_rate": rate, "batch_size": BATCH.value, "l2": L2.value}
     schedule = replace(schedule, **{name: value for name, value in given.items() if value is not None})
     return Recipe(schedule, LAYERS.value, BATCH_NORM_MODE.value, weights, MIN_STEPS.value)
 
