@@ -92,3 +92,64 @@ def python():
     yield run
     server.stdin.close()
     server.wait()
+
+
+@pytest.fixture(scope="session")
+def small_voc(tmp_path_factory):
+    """The data_dir of a prepared set voc/2007 in the format of TFDS, with five classes and images that tell them.
+
+    Channel c of an image is bright where it shows class c, of aeroplane, bicycle, bird. Boats are always difficult, and
+    bottles are in no test image. One image in each split shows nothing, and each image has a size of its own.
+    """
+    import numpy as np
+    import tensorflow_datasets as tfds
+
+    names = ["aeroplane", "bicycle", "bird", "boat", "bottle"]
+    lists = tfds.features.Sequence(tfds.features.ClassLabel(names=names))
+    thing = {
+        "label": tfds.features.ClassLabel(names=names),
+        "bbox": tfds.features.BBoxFeature(),
+        "pose": tfds.features.ClassLabel(names=["frontal", "rear", "left", "right", "unspecified"]),
+        "is_truncated": np.bool_,
+        "is_difficult": np.bool_,
+    }
+    features = {
+        "image": tfds.features.Image(),
+        "image/filename": tfds.features.Text(),
+        "objects": tfds.features.Sequence(thing),
+        "labels": lists,
+        "labels_no_difficult": lists,
+    }
+    rng = np.random.default_rng(0)
+
+    def example(number, split):
+        easy = [c for c in range(3) if number and rng.random() < 0.4] + [4] * (split != "test" and number % 5 == 1)
+        difficult = [2] * (number % 4 == 2) + [3] * (number % 3 == 1)
+        size = (int(rng.integers(17, 29)), int(rng.integers(17, 29)))
+        pixels = rng.integers(0, 60, (*size, 3), np.uint8)
+        pixels[..., [c for c in easy if c < 3]] += 150
+        box = tfds.features.BBox(0.0, 0.0, 1.0, 0.5)
+        things = [
+            {"label": c, "bbox": box, "pose": "unspecified", "is_truncated": False, "is_difficult": hard}
+            for kind, hard in ((easy, False), (difficult, True))
+            for c in kind
+        ]
+        return {
+            "image": pixels,
+            "image/filename": f"{number:06d}.jpg",
+            "objects": things,
+            "labels": sorted({*easy, *difficult}),
+            "labels_no_difficult": easy,
+        }
+
+    data_dir = tmp_path_factory.mktemp("tfds")
+    folder = data_dir / "voc" / "2007" / "5.0.0"
+    folder.mkdir(parents=True)
+    identity = tfds.core.DatasetIdentity("voc", tfds.core.Version("5.0.0"), str(folder), "voc", config_name="2007")
+    info = tfds.core.DatasetInfo(builder=identity, features=tfds.features.FeaturesDict(features))
+    writer = tfds.core.SequentialWriter(info, max_examples_per_shard=7)
+    writer.initialize_splits(["train", "validation", "test"])
+    for split, count in {"train": 23, "validation": 19, "test": 29}.items():
+        writer.add_examples({split: [example(number, split) for number in range(count)]})
+    writer.close_all()
+    return data_dir

@@ -6,7 +6,8 @@ Without --set a run is judged on the images it was trained and tested on. Other 
     --set data.source=folder --set data.path=photos               a folder, one sub-folder per class
     --set data.data_dir=DIR                                       the same set, moved
 
-Results are kept as <workdir>/evaluation/<tool>.json, or <tool>-<data>.json for other images than the run's own.
+Results are kept as <workdir>/evaluation/<tool>.json, or <tool>-<data>.json for other images than the run's own; where
+a tool has variants, as <tool>_<variant>.
 """
 
 import re
@@ -37,13 +38,19 @@ class JudgedRun:
         """Whether these are the images that the run was trained on."""
         return self.train.fingerprint == self.run.training_set.fingerprint
 
-    def save(self, tool, settings, rows):
+    def path(self, tool, variant=""):
+        """Where the result of a tool is kept."""
+        name = f"{tool}_{variant}" if variant else tool
+        if not self.on_own_images:
+            name += f"-{re.sub(r'[^A-Za-z0-9.]+', '_', self.train.name).strip('_.')}"
+        return self.run.workdir / results.FOLDER / f"{name}.json"
+
+    def save(self, tool, settings, rows, variant=""):
         """Keeps the table `rows` (flat dicts of plain values) beside the run; the path."""
         facts = self.run.checkpoint.facts
-        name = tool if self.on_own_images else f"{tool}-{re.sub(r'[^A-Za-z0-9.]+', '_', self.train.name).strip('_.')}"
         return results.save(
             self.run.workdir,
-            name,
+            self.path(tool, variant).stem,
             tool=tool,
             model={
                 "run": self.run.config.name,

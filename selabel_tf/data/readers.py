@@ -156,6 +156,10 @@ class RecordReader(EncodedReader):
         values = (self._features(i)[self.class_key].int64_list.value[0] for i in range(self.num_examples))
         return np.fromiter(values, np.int64, self.num_examples)
 
+    def numbers(self, i, key):
+        """The whole numbers that row i holds under `key`, a list of any length."""
+        return list(self._features(i)[key].int64_list.value)
+
     def take(self, rows):
         columns = (self.file_of[rows], self.positions[rows], self.offsets[rows], self.lengths[rows])
         return RecordReader(self.files, *columns, self.stored_shape, self.image_key, self.class_key)

@@ -50,6 +50,12 @@ def open_prepared(name, split, data_dir) -> tuple[RecordReader, list[str], list[
     return reader, ids, None if label is None else list(label.names)
 
 
+def class_lists(name, data_dir) -> dict[str, list[str]]:
+    """key -> names of the classes, of every feature of the prepared set `name` that is a list of classes."""
+    lists = {key: getattr(value, "feature", None) for key, value in _prepared_info(name, data_dir).features.items()}
+    return {key: list(one.names) for key, one in lists.items() if isinstance(one, tfds.features.ClassLabel)}
+
+
 def _prepared_info(name, data_dir):
     """The description of a prepared set, or an error with the command that prepares it."""
     arguments = {} if data_dir is None else {"data_dir": os.fspath(data_dir)}

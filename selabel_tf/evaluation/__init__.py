@@ -1,7 +1,9 @@
 """How good are the features and the clusters: measures against true classes, pictures, and the report."""
 
 from . import (
+    accuracy,
     assignment,
+    average_precision,
     batch_norm,
     cluster_report,
     clustering,
@@ -9,8 +11,10 @@ from . import (
     comparison,
     contingency,
     crops,
+    few_label_probe,
     figures,
     knn,
+    label_curve,
     layer_features,
     logistic,
     neighbours,
@@ -25,7 +29,9 @@ from . import (
 )
 
 __all__ = [
+    "accuracy",
     "assignment",
+    "average_precision",
     "batch_norm",
     "cluster_report",
     "clustering",
@@ -33,8 +39,10 @@ __all__ = [
     "comparison",
     "contingency",
     "crops",
+    "few_label_probe",
     "figures",
     "knn",
+    "label_curve",
     "layer_features",
     "logistic",
     "neighbours",

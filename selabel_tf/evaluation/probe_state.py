@@ -1,4 +1,4 @@
-"""A probe that was cut short goes on where it was: one file with its state and the settings that it belongs to.
+"""A probe, or a fine-tuning, that was cut short goes on where it was: a file with its state and its settings.
 
 The file is an npz: `about` is JSON {"settings": {...}, "done": epochs or layers}, and v000, v001, ... are the variables
 in their order. It is written as a whole or not at all, and removed when the probe's result is kept.
@@ -18,11 +18,11 @@ class UnfinishedProbe:
     """The state in the file `path`.
 
     settings: all that the outcome depends on, as plain values: a state of other settings is not gone on from.
-    say: called with one sentence when a state is found.
+    say: called with one sentence when a state is found. what: the name of what is unfinished, in that sentence.
     """
 
-    def __init__(self, path, settings, say=lambda text: None):
-        self.path, self.say = Path(path), say
+    def __init__(self, path, settings, say=lambda text: None, what="probe"):
+        self.path, self.say, self.what = Path(path), say, what
         self.settings = json.loads(json.dumps(settings))  # as it will be read back: no tuples
 
     def save(self, variables, done):
@@ -52,11 +52,11 @@ class UnfinishedProbe:
         if not changed and [value.shape for value in values] != [tuple(variable.shape) for variable in variables]:
             changed = ["the shapes of its variables"]
         if changed:
-            self.say(f"An unfinished probe with other settings was found ({', '.join(changed)}): starting anew.")
+            self.say(f"An unfinished {self.what} with other settings was found ({', '.join(changed)}): starting anew.")
             return 0
         for variable, value in zip(variables, values, strict=True):
             variable.assign(value)
-        self.say(f"Going on with an unfinished probe, {done} done.")
+        self.say(f"Going on with an unfinished {self.what}, {done} done.")
         return done
 
     def remove(self):
