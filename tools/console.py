@@ -8,6 +8,8 @@ from time import monotonic
 
 from absl import app, flags, logging
 
+from selabel_tf.training.experiment import own_words
+
 TRACEBACK = flags.DEFINE_bool("traceback", False, "Show where an error arose, not only what it says.")
 
 USER_ERRORS = (ValueError, OSError)  # OSError: missing files, permissions, a full disk
@@ -135,7 +137,8 @@ def run(main):
         if not flags.FLAGS["verbosity"].present:
             logging.set_verbosity(logging.WARNING)  # libraries log what they read and where
         try:
-            return main(argv)
+            with own_words():
+                return main(argv)
         except KeyboardInterrupt:
             if TRACEBACK.value:
                 raise

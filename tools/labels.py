@@ -23,8 +23,6 @@ from selabel_tf.data import from_folder
 from selabel_tf.evaluation.report import Table, format_table
 from selabel_tf.export import cluster_folders, confidence
 from selabel_tf.export import labels as label_files
-from selabel_tf.training.assembly import make_source
-from selabel_tf.training.experiment import own_words
 from selabel_tf.training.trained_run import load_run
 from tools import console
 from tools.judged_run import SET, WORKDIR, JudgedRun
@@ -49,7 +47,7 @@ def main(_):
         cluster_folders.check_new(SORT_INTO.value, folder)
 
     source = _new_images(run) if ASSIGN.value else _training_images(run)
-    with own_words(), console.Progress(source.num_examples, "images") as progress:
+    with console.Progress(source.num_examples, "images") as progress:
         batches = source.plain_batches(BATCH_SIZE.value)
         if ASSIGN.value:
             clusters, sure = confidence.predict(run.model, batches, source.num_examples, progress.update)
@@ -93,7 +91,7 @@ def _format():
 
 
 def _training_images(run):
-    source = make_source(run.data_config(SET.value))
+    source = run.training_images(SET.value)
     if source.fingerprint != run.training_set.fingerprint:
         raise ValueError(
             f"{source.name} is not what {run.workdir} was trained on: fingerprint {source.fingerprint[:12]}, expected "

@@ -9,6 +9,7 @@ The same command again resumes the run, or says that it is finished. The folder 
     metrics.jsonl   what happened, by step    backbone.keras  the trained network without its heads
     results.json    what was measured         report.html     the same, with pictures
     checkpoints/    to resume from            logs/           for tensorboard --logdir
+    quarantine.csv  images that cannot be decoded and were left out (not of sets that are held in memory)
 """
 
 import tools.quiet  # noqa: F401  isort: skip  first: TensorFlow is loud
@@ -70,6 +71,13 @@ class Narrator(keras.callbacks.Callback):
         share = f" {100 * done // total}%" if total else f" pass {done}"
         self.progress.update(self.progress.done, labels=f"{number + 1}: {what}{share}")
 
+    def examined(self, done, total):
+        if self.progress is None:
+            self.progress = console.Progress(total, "examining images")
+        self.progress.update(done)
+        if done == total:
+            self.on_train_end()
+
     def warning(self, message, *_):
         self.say(f"Warning: {message}")
 
@@ -90,6 +98,7 @@ def train(config):
         say=narrator.say,
         on_label_pass=narrator.label_pass,
         on_progress=narrator.within_label_pass,
+        on_examined=narrator.examined,
         callbacks=(narrator,),
     )
     with warnings.catch_warnings():

@@ -36,7 +36,8 @@ class Data(_Section):
     """Which images. `examples_per_class` 0 means all of them.
 
     `test_split` of a TFDS set is for evaluation; without one, features are judged on the training images themselves.
-    `imbalance` removes examples of some classes of the training split, as data.imbalance says.
+    `imbalance` removes examples of some classes of the training split, as data.imbalance says. Images that cannot be
+    decoded are left out, up to the share `max_bad_share` of all; more of them stop the run.
     """
 
     section = "data"
@@ -48,6 +49,7 @@ class Data(_Section):
     path: str = _option("")
     examples_per_class: int = _option(0, at_least=0)
     imbalance: str = _option("none", choices=("none", "light", "heavy"))
+    max_bad_share: float = _option(0.01, at_least=0, below=1)
 
     def __post_init__(self):
         super().__post_init__()

@@ -7,14 +7,14 @@ for. True classes, where a set has them, serve evaluation only and never enter a
 
 import functools
 import hashlib
-import pathlib
 from collections.abc import Callable
 
 import numpy as np
 import tensorflow as tf
 
 from selabel_tf.data import augment, pipeline
-from selabel_tf.data.image_header import FORMATS, read_size
+from selabel_tf.data.folder import open_folder
+from selabel_tf.data.image_header import read_size, stamp
 from selabel_tf.data.readers import ArrayReader, FileReader, threads
 
 RAM_LIMIT = 2 * 1024**3  # bytes of decoded pixels up to which a TFDS set is held in RAM
@@ -52,6 +52,11 @@ class Source:
         return tuple(self._reader.image_shape)
 
     @property
+    def in_memory(self) -> bool:
+        """Whether all images are decoded already."""
+        return isinstance(self._reader, ArrayReader)
+
+    @property
     def policy(self) -> str:
         return "none" if self._augmentation is None else self._augmentation.name
 
@@ -62,7 +67,10 @@ class Source:
 
     @functools.cached_property
     def fingerprint(self) -> str:
-        """Hex digest of ids and content: pixels of arrays, else how many bytes each encoded image takes."""
+        """Hex digest of ids and content: pixels of arrays, else length and checksum of each encoded image.
+
+        The checksum of a file is that of its first and last kilobyte, that of a TFDS example is in its record.
+        """
         digest = hashlib.sha256("\0".join(self.ids).encode("utf-8", "surrogateescape"))  # file names may be any bytes
         digest.update(b"\0\0")
         digest.update(self._reader.content())
@@ -212,56 +220,43 @@ def digits(size=16) -> Source:
     return from_arrays(images, bunch.target, class_names=names, name="digits")
 
 
-def from_folder(path, *, image_size=None) -> Source:
+def from_folder(path, *, image_size=None, without=()) -> Source:
     """Images in a folder: all directly in it, or in one sub-folder per class (sorted names: classes 0, 1...).
 
     Always three channels, since whether all files are grayscale shows only on decoding them all. Hidden files
     are passed over. image_size: (h, w), or one number for both, to which every image is stretched. Without it
     images keep their sizes; when these differ, `augmented(policy, size=...)` must bring them to one.
+    without: ids of files to leave out, as if they were not there; see `inspection`.
     """
-    root = pathlib.Path(path)
-    if not root.is_dir():
-        raise FileNotFoundError(f"{root} is not a folder. Give the path of a folder that holds images.")
-    folders, loose = _listing(root)
-    if folders and loose:
-        raise ValueError(
-            f"{root} holds both loose files ({loose[0].name}, ...) and sub-folders ({folders[0].name}, ...). "
-            "Either put all images directly in it, or all in one sub-folder per class."
-        )
-    files = loose
-    for folder in folders:
-        deeper, inside = _listing(folder)
-        if deeper or not inside:
-            what = f"holds the folder {deeper[0].name}" if deeper else "is empty"
-            raise ValueError(f"The class folder {folder} {what}. It must hold image files only.")
-        files = files + inside
-    if not files:
-        raise ValueError(f"{root} holds no images. Expected files ({FORMATS}), or one sub-folder of them per class.")
-    files = sorted(files, key=lambda file: file.relative_to(root).as_posix())
-    sizes = set(threads().map(read_size, files))
+    folder = open_folder(path, without)
+    sizes = set(threads().map(read_size, folder.paths))
     shape = (*(sizes.pop() if len(sizes) == 1 else (None, None)), 3)
-    lengths = np.array([file.stat().st_size for file in files], np.int64)
-    names = [folder.name for folder in folders]
+    stamps = np.array(list(threads().map(stamp, folder.paths)), np.int64)
+    names = list(folder.class_names)
     number = {name: index for index, name in enumerate(names)}
-    classes = np.array([number[file.parent.name] for file in files], np.int64) if names else None
+    classes = np.array([number[file.parent.name] for file in folder.paths], np.int64) if names else None
     return Source(
-        FileReader([str(file) for file in files], lengths, shape, _height_and_width(image_size)),
-        name=root.name,
-        ids=[file.relative_to(root).as_posix() for file in files],
+        FileReader([str(file) for file in folder.paths], stamps, shape, _height_and_width(image_size)),
+        name=folder.root.name,
+        ids=folder.ids,
         classes=lambda: classes,
         class_names=names or None,
     )
 
 
-def from_tfds(name, split="train", data_dir=None, *, in_memory=None) -> Source:
+def from_tfds(name, split="train", data_dir=None, *, in_memory=None, without=()) -> Source:
     """A prepared TensorFlow Datasets set, e.g. from_tfds("cifar10", "train[:10%]"). Nothing is downloaded.
 
     in_memory: hold decoded images in RAM; None decides by size (up to 2 GiB). Otherwise records are read when
     needed, through an index of their offsets. Indices and fingerprint are the same either way.
+    without: ids of examples to leave out, as if they were not there; see `inspection`.
     """
     from selabel_tf.data import tfds_records  # importing TFDS takes time that other sources need not pay
 
     reader, ids, class_names = tfds_records.open_prepared(name, split, data_dir)
+    if without:
+        rows = np.flatnonzero([one not in set(without) for one in ids])
+        reader, ids = reader.take(rows), [ids[row] for row in rows]
     uneven = None in reader.image_shape
     if in_memory and uneven:
         raise ValueError(f"in_memory=True needs images of one size, but those of {name!r} differ. Leave it out.")
@@ -274,12 +269,6 @@ def from_tfds(name, split="train", data_dir=None, *, in_memory=None) -> Source:
 
     images = reader.in_memory() if in_memory else reader
     return Source(images, name=f"{name}/{split}", ids=ids, classes=classes, class_names=class_names)
-
-
-def _listing(folder):
-    """(folders, files) directly in `folder`, sorted by name, hidden ones left out."""
-    entries = sorted(entry for entry in folder.iterdir() if not entry.name.startswith("."))
-    return [entry for entry in entries if entry.is_dir()], [entry for entry in entries if not entry.is_dir()]
 
 
 def _height_and_width(image_size):

@@ -35,7 +35,7 @@ def open_prepared(name, split, data_dir) -> tuple[RecordReader, list[str], list[
         raise ValueError(f"The split {split!r} of {name!r} is empty. Splits: {', '.join(info.splits)}.")
     files, columns, ids = [], [], []
     for number, shard in enumerate(shards):
-        offsets, lengths = index_records(shard.filename)
+        offsets, stamps = index_records(shard.filename)
         if len(offsets) != shard.examples_in_shard:
             raise ValueError(
                 f"{shard.filename} holds {len(offsets)} records, but the set's description says "
@@ -43,10 +43,11 @@ def open_prepared(name, split, data_dir) -> tuple[RecordReader, list[str], list[
             )
         positions = np.arange(len(offsets))[shard.skip :][: shard.take]
         files.append(shard.filename)
-        columns.append([np.full(len(positions), number), positions, offsets[positions], lengths[positions]])
+        columns.append([np.full(len(positions), number), positions, offsets[positions], *stamps[positions].T])
         ids += [f"{os.path.basename(shard.filename)}__{position}" for position in positions]
-    file_of, positions, offsets, lengths = np.concatenate(columns, axis=1)
-    reader = RecordReader(files, file_of, positions, offsets, lengths, image.shape, image_key, class_key)
+    file_of, positions, offsets, *stamps = np.concatenate(columns, axis=1)
+    stamps = np.stack(stamps, axis=1)
+    reader = RecordReader(files, file_of, positions, offsets, stamps, image.shape, image_key, class_key)
     return reader, ids, None if label is None else list(label.names)
 
 

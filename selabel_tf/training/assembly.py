@@ -24,18 +24,18 @@ class TrainingSet:
         return cls(source.name, source.num_examples, tuple(source.image_shape), source.fingerprint)
 
 
-def make_source(config, split=None):
+def make_source(config, split=None, without=()):
     """The source of a config with its augmentation, of the training split or of another `split`.
 
-    What makes the training set smaller or uneven is left out for another split.
+    What makes the training set smaller or uneven is left out for another split. without: ids to leave out.
     """
     data, augment = config.data, config.augment
     if data.source == "digits":
         source = digits()
     elif data.source == "folder":
-        source = from_folder(data.path)
+        source = from_folder(data.path, without=without)
     else:
-        source = from_tfds(data.name, split or data.split, data.data_dir or None)
+        source = from_tfds(data.name, split or data.split, data.data_dir or None, without=without)
     if split is None:
         if data.examples_per_class:
             source = source.first_per_class(data.examples_per_class)

@@ -18,7 +18,7 @@ from ..atomic_file import write_atomically
 from ..evaluation import collapse
 from ..export import keras_file
 from ..export import labels as label_files
-from . import assessment, checkpoints, distribution, given_labels
+from . import assessment, checkpoints, distribution, given_labels, quarantine
 from .assembly import learning_rate, make_labelling, make_model, make_source, steps_per_epoch
 from .rotation_callback import RotationCallback
 from .run_callbacks import CheckpointCallback, KnnCallback, LogCallback
@@ -32,6 +32,7 @@ class Watcher:
     say: callable = lambda text: None  # one line for a person
     on_label_pass: callable = lambda label_pass: None
     on_progress: callable = lambda number, what, done, total: None  # within a label pass
+    on_examined: callable = lambda done, total: None  # images, before training
     callbacks: tuple = ()  # Keras callbacks, for a progress bar
 
 
@@ -57,7 +58,7 @@ def _run(config, workdir, devices, watcher):
     check_folder(config, workdir)
     distribution.make_deterministic_on_cpu(config.seed)
     strategy = distribution.strategy(devices)
-    source = make_source(config)
+    source = quarantine.settle(config, workdir, say=watcher.say, on_progress=watcher.on_examined)
     distribution.check_batch(config.batch_size, strategy.num_replicas_in_sync, source.num_examples)
     watcher.say(
         f"{source.num_examples} images {'x'.join(map(str, source.image_shape))} from {source.name}, "
@@ -116,8 +117,13 @@ def check_folder(config, workdir):
                 f"{workdir} holds a run with other settings:\n  " + "\n  ".join(changed) + "\n"
                 "Resume it with the settings it was begun with, or give this run a --workdir of its own."
             )
-    elif workdir.exists() and (not workdir.is_dir() or any(workdir.iterdir())):
+    elif workdir.exists() and (not workdir.is_dir() or any(_is_foreign(path) for path in workdir.iterdir())):
         raise ValueError(f"{workdir} is not empty and holds no run of ours. Give the run a --workdir of its own.")
+
+
+def _is_foreign(path):
+    """Whether this is none of the things that a run may leave in its folder before it has claimed it."""
+    return path.name != quarantine.FILE
 
 
 @contextlib.contextmanager

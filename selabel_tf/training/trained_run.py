@@ -15,6 +15,7 @@ from ..config import Config
 from ..models import SelfLabelModel
 from . import checkpoints
 from .assembly import TrainingSet, make_model, make_source
+from .quarantine import set_aside
 
 
 @dataclass(frozen=True)
@@ -43,7 +44,7 @@ class TrainedRun:
     def sources(self, settings=()):
         """(train, test): the images of `data_config`; `test` is None where there is no test split."""
         config = self.data_config(settings)
-        train = make_source(config)
+        train = self.training_images(settings)
         test = make_source(config, config.data.test_split) if config.data.test_split else None
         wanted = self.training_set.image_shape
         for source in (train, test):
@@ -53,6 +54,16 @@ class TrainedRun:
                     f"{_by(wanted)}. Leave augment.size as it was in training, and choose images of as many channels."
                 )
         return train, test
+
+    def training_images(self, settings=()):
+        """The training split of `data_config`; of the run's own images those that it set aside are left out."""
+        config = self.data_config(settings)
+        bad = set_aside(self.workdir)
+        if bad:
+            own = make_source(config, without=bad)
+            if own.fingerprint == self.training_set.fingerprint:
+                return own
+        return make_source(config)
 
     def untrained_model(self):
         """The same network as it was before the first step: the baseline of random weights."""

@@ -7,6 +7,7 @@ import pytest
 import tensorflow as tf
 from PIL import Image
 
+from selabel_tf.data.image_header import stamp
 from selabel_tf.data.readers import ArrayReader, FileReader, RecordReader, index_records
 
 N, H, W = 13, 5, 7
@@ -33,8 +34,7 @@ def files(tmp_path):
     paths = [str(tmp_path / f"{i}.png") for i in range(N)]
     for path, pixels in zip(paths, PIXELS, strict=True):
         Image.fromarray(pixels).save(path)
-    lengths = np.array([len(png(pixels)) for pixels in PIXELS])
-    return FileReader(paths, lengths, (H, W, 3))
+    return FileReader(paths, np.array([stamp(path) for path in paths]), (H, W, 3))
 
 
 @pytest.fixture
@@ -45,8 +45,10 @@ def records(tmp_path):
         with tf.io.TFRecordWriter(shard) as writer:
             for i in rows:
                 writer.write(example(PIXELS[i], i * 3))
-        columns.append([np.full(len(rows), number), np.arange(len(rows)), *index_records(shard)])
-    return RecordReader(shards, *np.concatenate(columns, axis=1), (H, W, 3), "image", "label")
+        offsets, stamps = index_records(shard)
+        columns.append([np.full(len(rows), number), np.arange(len(rows)), offsets, *stamps.T])
+    *places, lengths, checksums = np.concatenate(columns, axis=1)
+    return RecordReader(shards, *places, np.stack([lengths, checksums], axis=1), (H, W, 3), "image", "label")
 
 
 @pytest.fixture(params=["array", "files", "records"])
@@ -103,7 +105,8 @@ def test_the_offset_index_finds_the_payloads_that_tensorflow_finds(tmp_path):
         for payload in payloads:
             writer.write(payload)
     content = path.read_bytes()
-    found = [content[at : at + size] for at, size in zip(*index_records(path), strict=True)]
+    offsets, stamps = index_records(path)
+    found = [content[at : at + size] for at, size in zip(offsets, stamps[:, 0], strict=True)]
     assert found == payloads == list(tf.data.TFRecordDataset(str(path)).as_numpy_iterator())
 
 
@@ -127,7 +130,7 @@ def test_a_damaged_image_is_named(read, files, records):
     shard = records.files[0]
     with open(shard, "rb+") as file:
         file.seek(int(records.offsets[2]))
-        record = file.read(int(records.lengths[2]))
+        record = file.read(int(records.stamps[2, 0]))
         file.seek(int(records.offsets[2]) + record.index(b"IHDR"))
         file.write(b"XXXX")
     with pytest.raises(ValueError, match=r"Record 2 of .*a cannot be decoded as an image"):
@@ -143,7 +146,7 @@ def test_a_file_that_changed_its_size_since_it_was_opened_is_named(read, files):
 
 def test_images_of_differing_sizes_come_as_a_list(files):
     Image.fromarray(PIXELS[6, :3, :2]).save(files.paths[6])
-    uneven = FileReader(files.paths, files.lengths, (None, None, 3))
+    uneven = FileReader(files.paths, files.stamps, (None, None, 3))
     images = uneven.fetch(np.array([6, 1]))
     np.testing.assert_array_equal(images[0], PIXELS[6, :3, :2])
     np.testing.assert_array_equal(images[1], PIXELS[1])
@@ -155,7 +158,7 @@ def test_files_are_stretched_to_the_asked_size(tmp_path):
     pixels = np.zeros((4, 6, 3), np.uint8)
     pixels[:, 3:] = (200, 100, 50)
     Image.fromarray(pixels).save(path)
-    reader = FileReader([str(path)], np.array([1]), (4, 6, 3), (10, 22))
+    reader = FileReader([str(path)], np.array([[1, 1]]), (4, 6, 3), (10, 22))
     (image,) = reader.fetch(np.array([0]))
     assert reader.image_shape == image.shape == (10, 22, 3)
     assert reader.take(np.array([0])).image_shape == (10, 22, 3)
@@ -170,7 +173,7 @@ def test_every_format_and_grayscale_decode_to_three_channels_as_pil_sees_them(tm
     written = Image.fromarray(np.stack([smooth, smooth[::-1], smooth // 2], axis=-1)).convert(mode)
     path = tmp_path / f"a.{suffix}"
     written.save(path, **({"lossless": True} if suffix == "webp" else {}))
-    (image,) = FileReader([str(path)], np.array([1]), (H, W, 3)).fetch(np.array([0]))
+    (image,) = FileReader([str(path)], np.array([[1, 1]]), (H, W, 3)).fetch(np.array([0]))
     tolerance = 4 if suffix == "jpg" else 0  # decoders may round differently
     np.testing.assert_allclose(image.astype(int), np.asarray(Image.open(path).convert("RGB"), int), atol=tolerance)
 
@@ -178,7 +181,7 @@ def test_every_format_and_grayscale_decode_to_three_channels_as_pil_sees_them(tm
 def animation(path):
     frames = [Image.fromarray(np.full((H, W, 3), value, np.uint8)) for value in (40, 90, 160)]
     frames[0].save(path, save_all=True, append_images=frames[1:])
-    return FileReader([str(path)], np.array([1]), (H, W, 3))
+    return FileReader([str(path)], np.array([[1, 1]]), (H, W, 3))
 
 
 def test_an_animated_gif_shows_its_first_frame(tmp_path):
@@ -186,6 +189,29 @@ def test_an_animated_gif_shows_its_first_frame(tmp_path):
     np.testing.assert_array_equal(image, np.full((H, W, 3), 40))
 
 
-def test_an_animated_webp_which_tensorflow_does_not_read_in_three_channels_is_named(tmp_path):
-    with pytest.raises(ValueError, match=r"a\.webp cannot be decoded .*: WebP Animation must be .* convert it"):
+def test_an_animated_webp_which_tensorflow_does_not_read_is_named(tmp_path):
+    with pytest.raises(ValueError, match=r"a\.webp cannot be decoded .*: an animated WebP\. .* convert it"):
         animation(tmp_path / "a.webp").fetch(np.array([0]))
+
+
+def test_a_record_that_is_no_example_or_has_no_image_is_named(records):
+    for content in (b"\xff" * int(records.stamps[1, 0]), b"\x0a\x00"):  # not a message at all; an empty example
+        with open(records.files[0], "rb+") as file:
+            file.seek(int(records.offsets[1]))
+            file.write(content)
+        one = records.take(np.array([1]))
+        one.stamps[0, 0] = len(content)
+        with pytest.raises(
+            ValueError, match=r"Record 1 of .*a is no example with an image in 'image'\. .*fetch it again"
+        ):
+            one.fetch(np.array([0]))
+
+
+def test_the_content_of_records_changes_with_any_byte_of_one(tmp_path):
+    contents = set()
+    for middle in (b"a", b"b"):
+        with tf.io.TFRecordWriter(str(tmp_path / "x")) as writer:
+            writer.write(bytes(5003) + middle + bytes(5003))
+        _, stamps = index_records(tmp_path / "x")
+        contents.add(tuple(stamps[0]))
+    assert len(contents) == 2 and len({length for length, _ in contents}) == 1

@@ -226,6 +226,23 @@ def test_the_fingerprint_of_a_folder_follows_names_and_file_sizes(flat, tmp_path
     assert len({before, resaved, data.from_folder(flat).fingerprint}) == 3
 
 
+def test_the_fingerprint_of_a_folder_follows_the_ends_of_files_of_one_size(tmp_path):
+    """A BMP is header and pixels, and may have anything behind them: a flipped bit leaves it an image of its length."""
+    path = tmp_path / "a.bmp"
+    save(path, PIXELS[0])
+    whole = path.read_bytes() + bytes(5003)
+    found = set()
+    for content in (whole, whole[:-1] + b"x", whole[:200] + b"x" + whole[201:], whole[:2000] + b"x" + whole[2001:]):
+        path.write_bytes(content)
+        found.add(data.from_folder(tmp_path).fingerprint)
+    assert len(found) == 3  # the middle of a file is not looked at
+    small = whole[:1500]  # of which everything is looked at
+    for content in (small, *(small[:place] + b"x" + small[place + 1 :] for place in (700, 1023, 1024, 1499))):
+        path.write_bytes(content)
+        found.add(data.from_folder(tmp_path).fingerprint)
+    assert len(found) == 8
+
+
 @pytest.mark.parametrize(("image_size", "shape"), [(3, (3, 3, 3)), ((4, 9), (4, 9, 3))])
 def test_image_size_gives_every_image_of_a_folder_one_size(flat, image_size, shape):
     save(flat / "odd.png", PIXELS[5, :2])
