@@ -39,7 +39,7 @@ def atomic_file(path, mode="w"):
         os.replace(temporary, target)
     finally:
         temporary.unlink(missing_ok=True)
-    _sync_folder(target.parent)
+    sync_folder(target.parent)
 
 
 def write_atomically(path, data: bytes | str):
@@ -50,7 +50,14 @@ def write_atomically(path, data: bytes | str):
         file.write(data)
 
 
-def _sync_folder(folder):
+def remove_leftovers(folder):
+    """Removes what a kill in the middle of `atomic_file` left in `folder`. Nobody may be writing there meanwhile."""
+    for path in Path(folder).glob(f".{'[0-9a-f]' * 16}.tmp"):
+        path.unlink(missing_ok=True)
+
+
+def sync_folder(folder):
+    """Forces the names in a folder to disk, as fsync does with the content of a file."""
     if os.name != "posix":  # elsewhere a folder cannot be opened, and the rename is all there is
         return
     descriptor = os.open(folder, os.O_RDONLY)

@@ -3,26 +3,34 @@
     python -m tools.train --config=configs/digits.py --workdir=runs/digits
     python -m tools.train --config=configs/digits.py --workdir=runs/short --set epochs=4 --set label.num_relabels=8
 
-The same command again resumes the run, or says that it is finished. The folder then holds:
+The same command again resumes the run at the very step that its last checkpoint was written after, or says that it is
+finished. Ctrl-C and SIGTERM save a checkpoint and leave with exit code 75 within 10 seconds (or one training step, if
+that takes longer); SIGKILL and power cuts cost no more than what came after the last checkpoint. The folder then holds:
 
     config.json     the settings              labels.csv      the labels of every image, one column per head
     metrics.jsonl   what happened, by step    backbone.keras  the trained network without its heads
     results.json    what was measured         report.html     the same, with pictures
     checkpoints/    to resume from            logs/           for tensorboard --logdir
     quarantine.csv  images that cannot be decoded and were left out (not of sets that are held in memory)
+    MODEL_CARD.md   what the network is, what it was made of, and how good it is
 """
 
 import tools.quiet  # noqa: F401  isort: skip  first: TensorFlow is loud
 
+import shlex
+import sys
 import time
 import warnings
+from pathlib import Path
 
 import keras
 from absl import flags
 
 from selabel_tf import config as configs
 from selabel_tf.evaluation.report import format_table
-from selabel_tf.training import experiment
+from selabel_tf.training import card, checkpoints, experiment
+from selabel_tf.training.interruption import EXIT_CODE, Interrupted
+from selabel_tf.training.trained_run import load_run
 from tools import console
 
 CONFIG = flags.DEFINE_string(
@@ -49,6 +57,12 @@ class Narrator(keras.callbacks.Callback):
         if self.progress is None:
             total = self.params["epochs"] * self.params["steps"]
             self.progress = console.Progress(total, "training", start=self.before)
+            self.resumed = True
+
+    def on_train_batch_begin(self, batch, logs=None):
+        if self.resumed:  # perhaps in the middle of an epoch: what was done before does not count for the rate
+            self.progress.start = self.progress.done = self.before + batch
+            self.resumed = False
 
     def on_train_batch_end(self, batch, logs=None):
         self.progress.update(self.before + batch + 1, loss=logs["loss"])
@@ -91,7 +105,9 @@ def train(config):
     if experiment.is_finished(WORKDIR.value):
         experiment.check_folder(config, WORKDIR.value)
         print(f"This run is finished. Its results are in {WORKDIR.value}/report.html.")
-        return
+        if not (Path(WORKDIR.value) / card.FILE).is_file():  # killed just before its last line
+            card.write(load_run(WORKDIR.value))
+        return None
     start = time.monotonic()
     narrator = Narrator()
     watcher = experiment.Watcher(
@@ -103,11 +119,27 @@ def train(config):
     )
     with warnings.catch_warnings():
         warnings.showwarning = narrator.warning
-        result = experiment.run(config, WORKDIR.value, devices=DEVICES.value, watcher=watcher)
+        try:
+            result = experiment.run(config, WORKDIR.value, devices=DEVICES.value, watcher=watcher)
+        except Interrupted as stop:
+            narrator.on_train_end()
+            print(f"{stop} {_how_to_go_on()}", file=sys.stderr)
+            return EXIT_CODE
+    written = card.write(load_run(WORKDIR.value))
     for table in result.tables:
         print(f"\n{format_table(table)}")
-    print(f"\nFinished in {console.duration(time.monotonic() - start)}. Results: {WORKDIR.value}/report.html")
+    print(
+        f"\nFinished in {console.duration(time.monotonic() - start)}. "
+        f"Results: {WORKDIR.value}/report.html    Card: {written}"
+    )
     print(f"Next: open that page, or look at the curves with  tensorboard --logdir {WORKDIR.value}/logs")
+    return None
+
+
+def _how_to_go_on():
+    checkpoint = checkpoints.latest(f"{WORKDIR.value}/checkpoints")
+    place = f"from step {checkpoint.facts['step']}" if checkpoint else "from the beginning, as nothing was saved yet"
+    return f"The same command goes on {place}:\n  python -m tools.train {shlex.join(sys.argv[1:])}"
 
 
 if __name__ == "__main__":

@@ -198,7 +198,8 @@ class Evaluation(_Section):
 class Config(_Section):
     """One experiment. Drops of the learning rate may lie past the last epoch: a shortened run has none.
 
-    `epochs` 0 leaves the network as it was drawn: the baseline of random weights.
+    `epochs` 0 leaves the network as it was drawn: the baseline of random weights. A checkpoint is written after every
+    `checkpoint_every` epochs, at every label pass, and where `checkpoint_steps` steps have gone by without one.
     """
 
     name: str
@@ -212,6 +213,7 @@ class Config(_Section):
     batch_size: int = _option(at_least=1)
     seed: int = _option(0, at_least=0)
     checkpoint_every: int = _option(1, at_least=1)
+    checkpoint_steps: int = _option(1000, at_least=1)
 
     def __post_init__(self):
         super().__post_init__()

@@ -39,8 +39,8 @@ def factors(num_examples, num_factors, *, seed, stream, epoch) -> np.ndarray:
     return uniform.reshape(num_examples, num_factors)
 
 
-def random_batches(reader, augmentation, batch_size, *, seed, stream, epoch: Callable[[], int]):
-    """Augmented batches in random order. `epoch()` is asked anew whenever an iteration begins."""
+def random_batches(reader, augmentation, batch_size, *, seed, stream, epoch: Callable[[], int], first_batch=0):
+    """Augmented batches in random order, from `first_batch` on. `epoch()` is asked anew by every iteration."""
     seed = whole_number("seed", seed, 0)
 
     def plan():
@@ -48,7 +48,9 @@ def random_batches(reader, augmentation, batch_size, *, seed, stream, epoch: Cal
         table = factors(reader.num_examples, augmentation.num_factors, **key)
         return order(reader.num_examples, **key), table
 
-    return _batches(reader, batch_size, plan, augmentation.num_factors, augmentation.crop, augmentation.finish)
+    return _batches(
+        reader, batch_size, plan, augmentation.num_factors, augmentation.crop, augmentation.finish, first_batch
+    )
 
 
 def plain_batches(reader, show, batch_size):
@@ -67,9 +69,13 @@ def plain_batches(reader, show, batch_size):
     )
 
 
-def _batches(reader, batch_size, plan, num_factors, crop, finish) -> tf.data.Dataset:
+def _batches(reader, batch_size, plan, num_factors, crop, finish, first_batch=0) -> tf.data.Dataset:
     """Batches of `plan() -> (order [N], factors [N,F])`, asked anew by every iteration."""
     batch_size = whole_number("batch_size", batch_size, 1)
+    first_batch = whole_number("first_batch", first_batch, 0)
+    num_batches = -(-reader.num_examples // batch_size)
+    if first_batch >= num_batches:
+        raise ValueError(f"first_batch={first_batch}, but the batches are 0 to {num_batches - 1}.")
     channels = reader.image_shape[2]
     uneven = None in reader.image_shape
     dtype = tf.as_dtype(reader.dtype)
@@ -82,7 +88,7 @@ def _batches(reader, batch_size, plan, num_factors, crop, finish) -> tf.data.Dat
 
     def rows():
         sequence, table = plan()
-        for start in range(0, reader.num_examples, batch_size):
+        for start in range(first_batch * batch_size, reader.num_examples, batch_size):
             index = sequence[start : start + batch_size]
             images = reader.fetch(index)
             yield _pack(images) if uneven else images, table[index], index
@@ -101,7 +107,7 @@ def _batches(reader, batch_size, plan, num_factors, crop, finish) -> tf.data.Dat
         tf.data.Dataset.from_generator(rows, output_signature=signature)
         .prefetch(1)
         .map(augment, num_parallel_calls=2 if uneven else tf.data.AUTOTUNE)
-        .apply(tf.data.experimental.assert_cardinality(-(-reader.num_examples // batch_size)))
+        .apply(tf.data.experimental.assert_cardinality(num_batches - first_batch))
         .prefetch(tf.data.AUTOTUNE)
         .with_options(options)
     )

@@ -127,11 +127,11 @@ class Source:
         rows = np.concatenate([np.flatnonzero(self.classes == value)[:n] for value in values])
         return self.subset(np.sort(rows))
 
-    def train_batches(self, batch_size, *, seed=0) -> tf.data.Dataset:
+    def train_batches(self, batch_size, *, seed=0, first_batch=0) -> tf.data.Dataset:
         """Augmented batches; each iteration is one epoch, and the next one is the next epoch.
 
         The order is a function of (seed, epoch), the pixels of (seed, epoch, index). A short last batch is
-        kept.
+        kept. first_batch: leaves out the batches before it, of every epoch: the rest of one that was cut.
         """
         return pipeline.random_batches(
             self._reader,
@@ -140,6 +140,7 @@ class Source:
             seed=seed,
             stream=pipeline.TRAINING,
             epoch=self._begin_epoch,
+            first_batch=first_batch,
         )
 
     def view_batches(self, batch_size, *, position, seed=0) -> tf.data.Dataset:

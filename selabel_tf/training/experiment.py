@@ -14,14 +14,17 @@ import keras
 import tensorflow as tf
 
 from .. import config as configs
-from ..atomic_file import write_atomically
+from ..atomic_file import remove_leftovers, write_atomically
 from ..evaluation import collapse
 from ..export import keras_file
 from ..export import labels as label_files
-from . import assessment, checkpoints, distribution, given_labels, quarantine
+from . import assessment, checkpoints, distribution, given_labels, quarantine, resuming
 from .assembly import learning_rate, make_labelling, make_model, make_source, steps_per_epoch
+from .interruption import Interruption
+from .mid_epoch import fit_from
 from .rotation_callback import RotationCallback
 from .run_callbacks import CheckpointCallback, KnnCallback, LogCallback
+from .run_lock import locked
 from .run_log import RunLog, read_records
 
 
@@ -44,18 +47,23 @@ def is_finished(workdir):
 def run(config, workdir, *, devices=None, watcher=None):
     """Trains, measures and writes the run folder; resumes a run that was cut short. Returns the assessment.
 
+    Raises interruption.Interrupted when the process is told to stop, with the state of the run saved.
+
     Args:
         config: a selabel_tf.config.Config.
         workdir: the run's folder; new, empty, or of a run with the same config.
         devices: as in distribution.strategy; all visible GPUs by default.
         watcher: a Watcher.
     """
-    with own_words():
-        return _run(config, Path(workdir), devices, watcher or Watcher())
+    workdir = Path(workdir)
+    check_folder(config, workdir)  # before anything is put there
+    with own_words(), Interruption() as interruption, locked(workdir):
+        return _run(config, workdir, devices, watcher or Watcher(), interruption)
 
 
-def _run(config, workdir, devices, watcher):
-    check_folder(config, workdir)
+def _run(config, workdir, devices, watcher, interruption):
+    check_folder(config, workdir)  # again: now nobody else can begin a run in it
+    checkpoint = checkpoints.latest(workdir / "checkpoints")
     distribution.make_deterministic_on_cpu(config.seed)
     strategy = distribution.strategy(devices)
     source = quarantine.settle(config, workdir, say=watcher.say, on_progress=watcher.on_examined)
@@ -66,40 +74,52 @@ def _run(config, workdir, devices, watcher):
         f"{strategy.num_replicas_in_sync} device(s)"
     )
     labels = given_labels.read(config, source, workdir)
+    if checkpoint is not None:
+        resuming.check(checkpoint, config, source)
     with strategy.scope():
         model = make_model(config, source)
-    labelling = make_labelling(config, source, scratch=workdir, labels=labels)
-    labelling.on_progress = watcher.on_progress
+    labelling = make_labelling(resuming.as_begun(config, checkpoint), source, scratch=workdir, labels=labels)
     labelling.check(model, config.epochs, steps_per_epoch(config, source))
     watcher.say(labelling.relabeller.plan.reason)
     neighbours = [*_neighbours(config, source), *_rotations(config)]
 
     # everything that can be refused has been: only now is the folder claimed
-    workdir.mkdir(parents=True, exist_ok=True)
+    remove_leftovers(workdir)
     write_atomically(workdir / "config.json", configs.to_json(config))
     given_labels.keep(config, workdir)
     with RunLog(workdir) as log:
-        first_epoch = _restore(workdir, model, log, watcher)
-        labelling.on_label_pass = _logged(log, watcher)
+        step = resuming.restore(checkpoint, model, labelling, log, watcher.say)
+        saving = CheckpointCallback(
+            workdir / "checkpoints",
+            config,
+            log,
+            resumed=checkpoint,
+            facts=resuming.facts(config, source, labelling),
+            interruption=interruption,
+        )
+        labelling.before_label_pass = saving.before_label_pass
+        labelling.on_label_pass = _logged_and_saved(log, saving, watcher)
+        labelling.on_progress = _interruptible(watcher.on_progress, interruption)
         for callback in neighbours:
             callback.log = log
-        model.fit(
-            source.train_batches(config.batch_size, seed=config.seed),
+        fit_from(
+            step,
+            model,
+            source,
+            batch_size=config.batch_size,
+            seed=config.seed,
             epochs=config.epochs,
-            initial_epoch=first_epoch,
-            shuffle=False,  # the order is the source's
-            verbose=0,
             callbacks=[
                 labelling,
                 keras.callbacks.LearningRateScheduler(learning_rate(config.optimizer)),
                 LogCallback(log, source.num_examples),
                 *neighbours,
-                CheckpointCallback(workdir / "checkpoints", config, source, log),
+                saving,
                 *watcher.callbacks,
             ],
         )
     watcher.say("Measuring features and clusters")
-    _write_products(config, workdir, model, source)
+    _write_products(config, workdir, model, source, saving.last)
     result = assessment.assess(config, workdir, model, source, watcher.say)
     assessment.write(result, config, workdir)
     return result
@@ -123,32 +143,20 @@ def check_folder(config, workdir):
 
 def _is_foreign(path):
     """Whether this is none of the things that a run may leave in its folder before it has claimed it."""
-    return path.name != quarantine.FILE
+    return path.name != quarantine.FILE and not path.name.startswith(".")
 
 
 @contextlib.contextmanager
 def own_words():
-    """A ValueError of the readers, such as the name of a damaged image, without the pages tf.data wraps it in."""
+    """An error of the readers, such as the name of a damaged or missing image, without the pages of tf.data."""
     try:
         yield
-    except tf.errors.InvalidArgumentError as error:
-        own = re.search(r"^ValueError: (.+)$", str(error), re.MULTILINE)
+    except (tf.errors.InvalidArgumentError, tf.errors.UnknownError, tf.errors.NotFoundError) as error:
+        own = re.search(r"^(ValueError|\w*NotFoundError|PermissionError|OSError): (.+)$", str(error), re.MULTILINE)
         if own is None:
             raise
-        raise ValueError(own[1]) from error
-
-
-def _restore(workdir, model, log, watcher):
-    """Brings back the last checkpoint, if there is one; the epoch to go on with."""
-    checkpoint = checkpoints.latest(workdir / "checkpoints")
-    if checkpoint is None:
-        log.rewind(step=-1)
-        return 0
-    checkpoints.restore(checkpoint, model)
-    facts = checkpoint.facts
-    log.rewind(facts["step"], facts["num_records"])
-    watcher.say(f"Resuming after epoch {facts['epoch']}")
-    return facts["epoch"]
+        kind = ValueError if own[1] == "ValueError" else OSError
+        raise kind(own[2]) from error
 
 
 def _neighbours(config, source):
@@ -168,8 +176,18 @@ def _rotations(config):
     return [RotationCallback(make_source(config, config.data.test_split))]
 
 
-def _logged(log, watcher):
-    """What is done with a label pass: it is logged, told, and looked at by the collapse doctor."""
+def _interruptible(on_progress, interruption):
+    """Progress within a label pass is also where a pass can be abandoned."""
+
+    def tell(*progress):
+        on_progress(*progress)
+        interruption.leave()
+
+    return tell
+
+
+def _logged_and_saved(log, saving, watcher):
+    """What is done with a label pass: it is logged, told, looked at by the collapse doctor, and saved."""
 
     def tell(label_pass):
         for record in label_pass.records():
@@ -179,11 +197,12 @@ def _logged(log, watcher):
         for finding in collapse.new_findings(read_records(log.path)):
             log.append({"kind": "doctor", "step": label_pass.step, **asdict(finding)})
             watcher.say(f"Doctor: {finding}")
+        saving.after_label_pass(label_pass)
 
     return tell
 
 
-def _write_products(config, workdir, model, source):
+def _write_products(config, workdir, model, source, checkpoint):
     if "labels" in model.objectives:  # else they are as they were drawn
         label_files.write(
             workdir / "labels.csv",
@@ -193,7 +212,7 @@ def _write_products(config, workdir, model, source):
                 fingerprint=source.fingerprint,
                 num_clusters=model.num_clusters,
                 config_hash=configs.config_hash(config),
-                checkpoint_hash=checkpoints.latest(workdir / "checkpoints").sha256,
+                checkpoint_hash=checkpoint.sha256,
             ),
         )
     keras_file.save(model.backbone, workdir / "backbone.keras")

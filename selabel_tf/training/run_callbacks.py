@@ -2,24 +2,18 @@
 
 import math
 import time
-from dataclasses import asdict
 
 import keras
 import numpy as np
 
-from ..config import config_hash
 from ..evaluation import knn
 from ..evaluation.figures import filters
 from ..features import Extractor
 from . import checkpoints
-from .assembly import TrainingSet
 
 
 class LogCallback(keras.callbacks.Callback):
-    """Writes metrics, learning rate, images per second and the first layer's filters to the run's log, once an epoch.
-
-    A loss that is no number any more ends the run before such weights can replace the last good checkpoint.
-    """
+    """Writes metrics, learning rate, images per second and the first layer's filters to the run's log, once an epoch."""
 
     def __init__(self, log, num_examples):
         super().__init__()
@@ -27,27 +21,25 @@ class LogCallback(keras.callbacks.Callback):
 
     def on_epoch_begin(self, epoch, logs=None):
         self.seconds = 0.0
+        self.first_batch = None
 
     def on_train_batch_begin(self, batch, logs=None):
+        if self.first_batch is None:  # of a resumed epoch, not 0
+            self.first_batch = batch
         self.begun = time.perf_counter()  # this callback stands behind the label passes: their time is not counted
 
     def on_train_batch_end(self, batch, logs=None):
         self.seconds += time.perf_counter() - self.begun
 
     def on_epoch_end(self, epoch, logs=None):
-        loss = float(logs["loss"])
-        if not math.isfinite(loss):
-            raise ValueError(
-                f"The loss is {loss} after epoch {epoch + 1}: training has diverged. Lower optimizer.learning_rate "
-                "and start again in a new folder; the checkpoints so far are kept."
-            )
+        seen = self.num_examples * (1 - self.first_batch / self.params["steps"])
         record = {
             "kind": "epoch",
             "step": (epoch + 1) * self.params["steps"],
             "epoch": epoch + 1,
             **{metric.name: float(logs[metric.name]) for metric in self.model.metrics},
             "learning_rate": float(np.asarray(self.model.optimizer.learning_rate)),
-            "images_per_second": self.num_examples / self.seconds,
+            "images_per_second": seen / self.seconds,
         }
         self.log.append(record)
         scalars = {name: value for name, value in record.items() if name not in ("kind", "step", "epoch")}
@@ -108,28 +100,83 @@ def _thinned(source, most):
 
 
 class CheckpointCallback(keras.callbacks.Callback):
-    """Saves the state of the run every `config.checkpoint_every` epochs and at the end; at once if there are none."""
+    """Saves the state of the run while it is good, and ends it when it is not any more or when that is asked for.
 
-    def __init__(self, folder, config, source, log):
+    A checkpoint is written after every `config.checkpoint_every` epochs and at the end, before and after every label
+    pass, and wherever `config.checkpoint_steps` steps have gone by since the last. The loss is looked at after every
+    step, before anything is saved; Keras has fetched it from the device anyway.
+
+    Args:
+        resumed: the checkpoint that the run goes on from, or None.
+        facts: of the run, for every checkpoint.
+        interruption: an Interruption.
+    """
+
+    def __init__(self, folder, config, log, *, resumed, facts, interruption):
         super().__init__()
         self.folder, self.config, self.log = folder, config, log
-        self.training_set = asdict(TrainingSet.of(source))
+        self.facts, self.interruption = facts, interruption
+        self.last = resumed
 
     def on_train_begin(self, logs=None):
+        self.interruption.waits = True
+        self.label_passes = self.last.facts["label_passes"] if self.last else 0
         if self.params["epochs"] == 0:  # random weights are a run, too
             self._save(0)
 
+    def on_epoch_begin(self, epoch, logs=None):
+        self.epoch = epoch
+
+    def on_train_batch_end(self, batch, logs=None):
+        steps = self.params["steps"]
+        in_epoch = min(batch + 1, steps)  # the last of several steps per execution may lie beyond the end
+        step = self.epoch * steps + in_epoch
+        if not math.isfinite(logs["loss"]):
+            self._diverged(step, f"The loss is {logs['loss']}")
+        if in_epoch < steps and (self.interruption.asked or step - self._saved_step >= self.config.checkpoint_steps):
+            self._save(step)  # at the end of an epoch its records come first
+            self.interruption.leave()
+
     def on_epoch_end(self, epoch, logs=None):
         done = epoch + 1
-        if done % self.config.checkpoint_every == 0 or done == self.params["epochs"]:
-            self._save(done)
+        step = done * self.params["steps"]
+        by_epoch = done % self.config.checkpoint_every == 0 or done == self.params["epochs"]
+        if by_epoch or self.interruption.asked or step - self._saved_step >= self.config.checkpoint_steps:
+            self._save(step)
+        self.interruption.leave()
 
-    def _save(self, done):
-        facts = {
-            "epoch": done,
-            "step": done * self.params["steps"],
-            "num_records": self.log.num_records,
-            "config_hash": config_hash(self.config),
-            "training_set": self.training_set,
-        }
-        checkpoints.save(self.folder, self.model, facts)
+    def on_train_end(self, logs=None):
+        self.interruption.waits = False
+
+    def before_label_pass(self, number, step):
+        """A label pass that is cut short is made again, and nothing else with it."""
+        if step > self._saved_step:
+            self._save(step)
+        self.interruption.leave()
+
+    def after_label_pass(self, label_pass):
+        self.label_passes = label_pass.number + 1
+        self._save(label_pass.step)
+
+    @property
+    def _saved_step(self):
+        return self.last.facts["step"] if self.last else 0
+
+    def _save(self, step):
+        epoch, batch = divmod(step, self.params["steps"]) if step else (0, 0)
+        place = {"epoch": epoch, "batch": batch, "step": step, "label_passes": self.label_passes}
+        try:
+            self.last = checkpoints.save(self.folder, self.model, {**place, **self.log.position(), **self.facts})
+        except checkpoints.NotFiniteError as error:
+            self._diverged(step, f"The loss is finite, but {error}")
+
+    def _diverged(self, step, what):
+        rate = float(np.asarray(self.model.optimizer.learning_rate))
+        good = "There is no checkpoint yet."
+        if self.last:
+            good = f"The last good checkpoint is {self.last.path}, after step {self.last.facts['step']}."
+        raise ValueError(
+            f"{what} at step {step} (epoch {(step - 1) // self.params['steps'] + 1}, learning rate {rate:g}): training "
+            f"has diverged. {good} The same command would come to the same end: lower optimizer.learning_rate and "
+            "start in a new folder."
+        )

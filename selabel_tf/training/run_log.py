@@ -2,6 +2,9 @@
 
 metrics.jsonl holds one JSON object per line, each with the training step it belongs to. A record counts once
 its newline is written, so that a run killed in the middle of a line loses that line and nothing else.
+
+A resumed run makes again what came after its checkpoint. So both are cut back to the `position` that the checkpoint
+knows of, and hold everything once.
 """
 
 import json
@@ -14,6 +17,9 @@ import tensorflow as tf
 
 from selabel_tf.atomic_file import write_atomically
 
+TIMING = ("images_per_second",)  # fields of records that differ between two runs of the same command
+EARLIER_EVENTS = "events.out.tfevents.0.earlier"  # comes first in TensorBoard's order: others have the time for the 0
+
 
 class RunLog:
     """The log of the run in `folder`: metrics.jsonl, and TensorBoard events under logs/."""
@@ -22,6 +28,7 @@ class RunLog:
         self.path = Path(folder) / "metrics.jsonl"
         self.events_folder = Path(folder) / "logs"
         self.path.parent.mkdir(parents=True, exist_ok=True)
+        self.num_events = len(_events(self.events_folder))
         self._writer = None  # made by the first summary: a run that draws nothing leaves no empty event file
         self._file = None
         lines = _whole_lines(self.path) if self.path.exists() else []
@@ -31,22 +38,40 @@ class RunLog:
         """Writes one record, which must have an int "step". NaN and infinity, not in JSON, become null."""
         if type(record.get("step")) is not int:
             raise ValueError(f"A record needs an int 'step', but this one has {record.get('step')!r}: {record}.")
-        self._file.write(json.dumps(_plain(record), allow_nan=False) + "\n")
-        self._file.flush()
-        os.fsync(self._file.fileno())  # a checkpoint counts the records: they must not be lost behind it
+        line = json.dumps(_plain(record), allow_nan=False) + "\n"
+        try:
+            self._file.write(line)
+            self._file.flush()
+            os.fsync(self._file.fileno())  # a checkpoint counts the records: they must not be lost behind it
+        except OSError as error:
+            raise OSError(error.errno, error.strerror, str(self.path)) from error
         self.num_records += 1
 
-    def rewind(self, step: int, num_records: int | None = None) -> None:
-        """Drops what was logged after a checkpoint at `step`, so that a resumed run does not log it twice.
+    def position(self) -> dict:
+        """How much has been logged, for the checkpoint that `rewind` goes back to."""
+        return {"num_records": self.num_records, "num_events": self.num_events}
 
-        A label pass between two epochs has the same step as the checkpoint before it. `num_records`, the
-        log's own count when the checkpoint was written, tells such records apart; without it they are kept.
-        """
-        lines = _whole_lines(self.path)[:num_records]
-        self._reopen([line for line in lines if json.loads(line)["step"] <= step])
+    def rewind(self, num_records: int, num_events: int) -> None:
+        """Drops what was logged after a `position`, so that a resumed run does not log it twice."""
+        self._reopen(_whole_lines(self.path)[:num_records])
+        if self._writer is not None:
+            self._writer.close()
+            self._writer = None
+        files, events = _event_files(self.events_folder), _events(self.events_folder)[:num_events]
+        self.num_events = len(events)
+        if events:
+            aside = self.events_folder / ".earlier"
+            with tf.io.TFRecordWriter(str(aside)) as file:
+                file.write(tf.compat.v1.Event(file_version="brain.Event:2").SerializeToString())
+                for event in events:
+                    file.write(event)
+            aside.replace(self.events_folder / EARLIER_EVENTS)
+            files = [path for path in files if path.name != EARLIER_EVENTS]
+        for path in files:
+            path.unlink()
 
     def scalars(self, step: int, values: dict) -> None:
-        with self._events().as_default(step=step):
+        with self._summaries(len(values)).as_default(step=step):
             for name, value in values.items():
                 tf.summary.scalar(name, value)
         self._writer.flush()
@@ -56,7 +81,7 @@ class RunLog:
         image = np.asarray(image)
         if image.dtype != np.uint8 or image.ndim != 4 or image.shape[0] != 1 or image.shape[3] not in (1, 3):
             raise ValueError(f"{name}: expected uint8 [1, h, w, 1 or 3], but got {image.dtype} {image.shape}.")
-        with self._events().as_default(step=step):
+        with self._summaries(1).as_default(step=step):
             tf.summary.image(name, image)
         self._writer.flush()
 
@@ -71,9 +96,11 @@ class RunLog:
     def __exit__(self, *error):
         self.close()
 
-    def _events(self):
+    def _summaries(self, count):
+        """The writer, for `count` more events."""
         if self._writer is None:
             self._writer = tf.summary.create_file_writer(str(self.events_folder))
+        self.num_events += count
         return self._writer
 
     def _reopen(self, lines):
@@ -97,6 +124,24 @@ def _whole_lines(path):
         if not _is_record(line):
             raise ValueError(f"{path}, line {number} is not a record: {line[:80]!r}. Mend or remove that line.")
     return lines
+
+
+def _event_files(folder):
+    """In the order of their times, which their names begin with."""
+    return sorted(folder.glob("events.out.tfevents.*"))
+
+
+def _events(folder):
+    """The events with summaries in them, serialized; a torn last one of a file is left out."""
+    found = []
+    for path in _event_files(folder):
+        try:
+            for raw in tf.data.TFRecordDataset(str(path)).as_numpy_iterator():
+                if tf.compat.v1.Event.FromString(raw).HasField("summary"):
+                    found.append(raw)
+        except tf.errors.DataLossError:
+            continue
+    return found
 
 
 def _is_record(line):

@@ -21,7 +21,7 @@ class SelfLabelCallback(keras.callbacks.Callback):
 
     Position is counted in training steps of the whole `fit`: epoch * steps per epoch + batch, so that
     `fit(..., initial_epoch=n)` goes on with the schedule where epoch n stands. With `steps_per_execution` above one,
-    a pass takes place before the execution that holds its step.
+    a pass takes place before the execution that holds its step. `passes_done`, of a resumed run, are not made again.
 
     Args:
         source: the source whose `train_batches` are trained on.
@@ -31,6 +31,7 @@ class SelfLabelCallback(keras.callbacks.Callback):
             its clusters anew each time, so each head it labels begins anew as well.
         schedule: "quadratic" (dense at first, as the paper) or "linear".
         heads: "all" at every pass, or "in_turn": one head per pass.
+        before_label_pass: called with (label pass number, step) before each pass.
         on_label_pass: called with each LabelPass.
         on_progress: called with (label pass number, what is going on, done, total or None) within a pass.
         options: lambda_, views, batch_norm, rounding, tolerance, max_passes, warm_start, cluster_weights,
@@ -45,6 +46,7 @@ class SelfLabelCallback(keras.callbacks.Callback):
         labeller="sinkhorn",
         schedule="quadratic",
         heads="all",
+        before_label_pass=None,
         on_label_pass=None,
         on_progress=None,
         **options,
@@ -56,8 +58,9 @@ class SelfLabelCallback(keras.callbacks.Callback):
             num_relabels, heads = 1, "all"
         self.source, self.labeller = source, labeller
         self.num_relabels, self.schedule, self.heads = num_relabels, schedule, heads
-        self.on_label_pass, self.on_progress = on_label_pass, on_progress
+        self.before_label_pass, self.on_label_pass, self.on_progress = before_label_pass, on_label_pass, on_progress
         self.options = options
+        self.passes_done = 0
         self.relabeller = None
 
     def on_train_begin(self, logs=None):
@@ -99,10 +102,12 @@ class SelfLabelCallback(keras.callbacks.Callback):
 
     def on_train_batch_begin(self, batch, logs=None):
         number = self.number_at.get((self.epoch, batch))
-        if number is not None:
+        if number is not None and number >= self.passes_done:
             self._run(number, self.epoch * self.steps_per_epoch + batch)
 
     def _run(self, number, step):
+        if self.before_label_pass is not None:
+            self.before_label_pass(number, step)
         start = time.perf_counter()
         chosen = schedules.heads_for_pass(self.heads, number, len(self.model.num_clusters))
         on_image = on_pass = None

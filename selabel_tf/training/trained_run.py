@@ -71,22 +71,27 @@ class TrainedRun:
 
 
 def load_run(workdir) -> TrainedRun:
-    """The run in `workdir`, at its newest whole checkpoint; finished or not."""
+    """The run in `workdir`, at its newest whole checkpoint; finished, or in the middle of training."""
     workdir = Path(workdir)
     record = workdir / "config.json"
     if not record.is_file():
         raise ValueError(f"{workdir} holds no run: it has no config.json. Give the --workdir of a tools.train run.")
     config = configs.read(record)
-    checkpoint = checkpoints.latest(workdir / "checkpoints")
-    if checkpoint is None:
-        raise ValueError(
-            f"{workdir} has no whole checkpoint yet. Let the run reach its first one, or resume it with tools.train."
-        )
-    facts = checkpoint.facts["training_set"]
-    training_set = TrainingSet(**facts | {"image_shape": tuple(facts["image_shape"])})
-    model = make_model(config, training_set)
-    checkpoints.restore(checkpoint, model)
-    return TrainedRun(workdir, config, checkpoint, training_set, model)
+    model = None
+    while True:
+        checkpoint = checkpoints.latest(workdir / "checkpoints")
+        if checkpoint is None:
+            raise ValueError(
+                f"{workdir} has no checkpoint yet. Let the run reach its first one, or resume it with tools.train."
+            )
+        facts = checkpoint.facts["training_set"]
+        training_set = TrainingSet(**facts | {"image_shape": tuple(facts["image_shape"])})
+        model = model or make_model(config, training_set)
+        try:
+            checkpoints.restore(checkpoint, model)
+        except FileNotFoundError:  # the run goes on, and has removed it since we looked: there is a newer one
+            continue
+        return TrainedRun(workdir, config, checkpoint, training_set, model)
 
 
 def _by(shape):

@@ -1,0 +1,66 @@
+"""What a resumed run takes from its checkpoint besides the weights, and what it refuses to go on with."""
+
+from dataclasses import asdict, replace
+
+from ..config import config_hash
+from . import checkpoints
+from .assembly import TrainingSet
+
+
+def facts(config, source, labelling) -> dict:
+    """What every checkpoint of a run says of the run."""
+    return {
+        "config_hash": config_hash(config),
+        "training_set": asdict(TrainingSet.of(source)),
+        "model": asdict(config.model),
+        "storage": labelling.relabeller.plan.kind,
+    }
+
+
+def check(checkpoint, config, source) -> None:
+    """Refuses a checkpoint of other images or of another network, and says what differs."""
+    here = {"images": asdict(TrainingSet.of(source)), "model": asdict(config.model)}
+    there = {"images": checkpoint.facts["training_set"], "model": checkpoint.facts["model"]}
+    changed = [
+        f"{section}.{name}: {_plain(there[section].get(name))} -> {_plain(value)}"
+        for section in here
+        for name, value in here[section].items()
+        if _plain(there[section].get(name)) != _plain(value)
+    ]
+    if changed:
+        raise ValueError(
+            f"Checkpoint {checkpoint.path} is of another run:\n  " + "\n  ".join(changed) + "\n"
+            "Its labels belong to the images in that order, and its weights to that network. Bring these back, or give "
+            "this run a --workdir of its own."
+        )
+
+
+def as_begun(config, checkpoint):
+    """The config, with the storage of scores that "auto" chose when the run began: half precision gives other bits."""
+    if checkpoint is None or config.label.storage != "auto":
+        return config
+    return replace(config, label=replace(config.label, storage=checkpoint.facts["storage"]))
+
+
+def restore(checkpoint, model, labelling, log, say) -> int:
+    """Puts model, label passes and log where the checkpoint was written; the step to go on with."""
+    checkpoints.remove_leftovers(log.path.parent / "checkpoints")
+    if checkpoint is None:
+        if log.num_records:
+            say("No checkpoint was written yet: beginning anew")
+        log.rewind(num_records=0, num_events=0)
+        return 0
+    at = checkpoint.facts
+    checkpoints.restore(checkpoint, model)
+    labelling.passes_done = at["label_passes"]
+    log.rewind(at["num_records"], at["num_events"])
+    say(
+        f"Resuming at step {at['step']} (epoch {at['epoch'] + 1}, batch {at['batch'] + 1}), "
+        f"after {at['label_passes']} label passes, from {checkpoint.path}"
+    )
+    return at["step"]
+
+
+def _plain(value):
+    """As JSON gives it back."""
+    return list(value) if isinstance(value, tuple) else value

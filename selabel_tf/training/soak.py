@@ -1,0 +1,157 @@
+"""Does a run that is killed again and again end as one that never was?
+
+    reference   one run, left alone
+    lives       the same run, each life forked, killed by SIGKILL at some moment, and followed by the next one, until
+                a life comes to the run's end; then everything that the two leave must be equal, bit for bit
+
+Importing takes seconds and a fork none, so lives are forked from a process that has imported TensorFlow only.
+"""
+
+import hashlib
+import json
+import os
+import shutil
+import signal
+import time
+import traceback
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+
+from ..labelling.relabel import Relabeller
+from . import checkpoints, experiment
+from .run_log import TIMING, read_records
+
+
+@dataclass(frozen=True)
+class Moment:
+    """When a life ends: so many seconds ("clock"), or at the n-th time that it forces something to disk or renames it
+    ("write"), or that a head gets new labels ("labels")."""
+
+    kind: str
+    count: float
+
+    def arm(self):
+        """In the life itself: what is counted ends it."""
+        if self.kind == "write":
+            count = _Countdown(self.count)
+            for name in ("fsync", "rename", "replace"):
+                setattr(os, name, count.before(getattr(os, name)))
+        elif self.kind == "labels":
+            Relabeller._relabel = _Countdown(self.count).before(Relabeller._relabel)
+
+
+class _Countdown:
+    def __init__(self, count):
+        self.left = count
+
+    def before(self, function):
+        def counted(*args, **options):
+            self.left -= 1
+            if self.left <= 0:
+                os.kill(os.getpid(), signal.SIGKILL)
+            return function(*args, **options)
+
+        return counted
+
+
+@dataclass(frozen=True)
+class Soak:
+    """What came of it. `unequal`: for each run that did not end as the reference, what differs."""
+
+    kills: dict  # kind of moment -> how many lives ended so
+    runs: int
+    unequal: tuple[dict, ...]
+    seconds: float
+
+
+def soak(config, folder, *, kills, seed, say=lambda text: None, kinds=("clock", "write", "labels")) -> Soak:
+    """Kills runs of `config` in `folder`, one after the other, until there were `kills`; the last one ends in peace.
+
+    A life that ends with an error ends the soak, as a ValueError with its traceback.
+    """
+    folder = Path(folder)
+    folder.mkdir(parents=True, exist_ok=True)
+    start = time.monotonic()
+    generator = np.random.Generator(np.random.Philox(seed))
+    before = time.monotonic()
+    _live(config, folder / "reference")
+    duration = time.monotonic() - before
+    wanted = ending(folder / "reference")
+    done, runs, unequal = dict.fromkeys(kinds, 0), 0, []
+    while sum(done.values()) < kills:
+        workdir, moments = folder / "killed", []
+        shutil.rmtree(workdir, ignore_errors=True)
+        while True:
+            moment = _draw(generator, kinds, duration) if sum(done.values()) < kills else None
+            if not _live(config, workdir, moment):
+                break
+            done[moment.kind] += 1
+            moments.append(moment)
+            say(f"kill {sum(done.values())} of {kills}: {moment.kind} {moment.count:.3g}, {_place(workdir)}")
+        runs += 1
+        differs = {name: value for name, value in ending(workdir).items() if value != wanted[name]}
+        if differs:
+            unequal.append({"differs": sorted(differs), "moments": [[m.kind, m.count] for m in moments]})
+            shutil.copytree(workdir, folder / f"unequal-{runs}")
+        say(f"run {runs} ended after {len(moments)} kills: {'UNEQUAL ' + str(differs) if differs else 'equal'}")
+    return Soak(done, runs, tuple(unequal), time.monotonic() - start)
+
+
+def ending(workdir) -> dict:
+    """Hashes of what a finished run leaves, without what tells the time."""
+    workdir = Path(workdir)
+    checkpoint = checkpoints.latest(workdir / "checkpoints")
+    records = [{k: v for k, v in r.items() if k not in TIMING} for r in read_records(workdir / "metrics.jsonl")]
+    return {
+        "state": checkpoint.sha256,  # weights, optimizer, labels, log-scalings, seeds and metrics
+        "position": _hash(json.dumps(checkpoint.facts, sort_keys=True).encode()),
+        "labels.csv": _hash((workdir / "labels.csv").read_bytes()),
+        "metrics.jsonl": _hash(json.dumps(records).encode()),
+    }
+
+
+def _draw(generator, kinds, duration):
+    kind = kinds[generator.integers(len(kinds))]
+    if kind == "clock":
+        return Moment(kind, float(generator.uniform(0, duration)))
+    return Moment(kind, int(generator.integers(1, {"write": 40, "labels": 6}[kind])))
+
+
+def _live(config, workdir, moment=None):
+    """One life, until its end or `moment`; whether it was killed."""
+    errors = workdir.parent / "errors.txt"
+    child = os.fork()
+    if child == 0:
+        code = 1
+        try:
+            descriptor = os.open(errors, os.O_CREAT | os.O_WRONLY | os.O_TRUNC)
+            os.dup2(descriptor, 2)
+            if moment is not None:
+                moment.arm()
+            experiment.run(config, workdir)
+            code = 0
+        except BaseException:
+            traceback.print_exc()
+        finally:
+            os._exit(code)
+    if moment is not None and moment.kind == "clock":
+        end = time.monotonic() + moment.count
+        while time.monotonic() < end and not os.waitid(os.P_PID, child, os.WEXITED | os.WNOHANG | os.WNOWAIT):
+            time.sleep(0.005)
+        os.kill(child, signal.SIGKILL)
+    _, status = os.waitpid(child, 0)
+    if os.WIFEXITED(status) and os.WEXITSTATUS(status):
+        raise ValueError(f"A life ended with an error:\n{errors.read_text(errors='replace')}")
+    return os.WIFSIGNALED(status)
+
+
+def _place(workdir):
+    """Where the next life will go on."""
+    paths = sorted((workdir / "checkpoints").glob("step-*"))
+    return f"at {paths[-1].name}" if paths else "before the first checkpoint"
+
+
+def _hash(data):
+    return hashlib.sha256(data).hexdigest()
