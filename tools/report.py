@@ -31,7 +31,8 @@ def main(argv):
     folders = argv[1:]
     if len(folders) not in (1, 2):
         raise ValueError(
-            f"There are {len(folders)} run folders, expected one, or two to compare: python -m tools.report runs/a [runs/b]"
+            f"There are {len(folders)} run folders, expected one, or two to compare: "
+            "python -m tools.report runs/a [runs/b]"
         )
     begun = time.monotonic()
     runs = []

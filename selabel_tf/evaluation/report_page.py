@@ -2,7 +2,8 @@
 
 A content security policy in the page forbids requests, whatever the data may contain. Large parts lie in the page as
 text and are read when first wanted: labels and numbers of a head when it is looked at, a sheet of thumbnails when one
-of its images is shown. All text goes through Jinja2's autoescape, or into JSON blocks in which "<", ">" and "&" are escaped.
+of its images is shown. All text goes through Jinja2's autoescape, or into JSON blocks in which "<", ">" and "&" are
+escaped.
 
 Numbers are packed as little-endian bytes in base64: an index or a label costs two to four bytes and no parsing.
 """

@@ -65,6 +65,7 @@ def assess(config, workdir, model, source, say=lambda text: None):
         )
     )
     facts = run_facts.describe(config, images, read_records(workdir / "metrics.jsonl"))
+    facts |= run_facts.stamp("finished")
     return Assessment(tuple(tables), numbers, facts, contents)
 
 

@@ -17,6 +17,7 @@ import tensorflow as tf
 
 from ..data import Source
 from ..evaluation import cluster_summary, curves, figures, inspection, neighbours, projection, results, sprites
+from ..evaluation.report import format_cell
 from ..evaluation.report_contents import Images, Map, Neighbourhood, RunContents
 from ..export import labels as label_files
 from . import run_facts
@@ -26,7 +27,7 @@ from .run_log import read_records
 from .trained_run import load_run
 
 BATCH_SIZE = 256
-MEASURED, HELD_OUT = 50_000, 10_000
+MEASURED, HELD_OUT = 25_000, 10_000
 THUMBNAILS, HELD_OUT_THUMBNAILS = 12_288, 4_096
 QUERIES, NEAREST = 12, 8
 MAPPED = 2_000
@@ -140,7 +141,8 @@ def collect(state: RunState, progress=no_progress) -> RunContents:
 
 def _facts(state, records):
     done = {"epochs": f"{state.epoch} of {state.config.epochs}"} if state.epoch < state.config.epochs else {}
-    return run_facts.describe(state.config, state.training_set, records) | done
+    facts = run_facts.describe(state.config, state.training_set, records) | done | run_facts.stamp("report made")
+    return {name: format_cell(value) for name, value in facts.items()}
 
 
 def _training(state, labels, lacking, progress):
@@ -265,14 +267,15 @@ def _filters(model):
 
 def _training_images(run):
     """(ids of the training set, the images of it that are there, their rows, sentences on what is not)."""
-    count, ids = run.training_set.num_examples, _recorded_ids(run)
+    count = run.training_set.num_examples
     try:
         train = make_source(run.data_config())
     except UNREADABLE as error:
         gone = f"The training images are not there, so there are no pictures and no classes: {_first_line(error)}"
-        return ids or _numbers(count), None, None, (gone,)
+        return _recorded_ids(run) or _numbers(count), None, None, (gone,)
     if train.fingerprint == run.training_set.fingerprint:
         return train.ids, train, np.arange(count), ()
+    ids = _recorded_ids(run)
     place = {name: position for position, name in enumerate(train.ids)}
     rows = np.array([row for row, name in enumerate(ids or ()) if name in place], np.int64)
     if not len(rows) or tuple(train.image_shape) != run.training_set.image_shape:
@@ -283,8 +286,11 @@ def _training_images(run):
 
 
 def _recorded_ids(run):
-    path = run.workdir / "labels.csv"
-    return label_files.read(path).ids if path.is_file() else None
+    """The ids in labels.csv, or None where there is no such file that can be read."""
+    try:
+        return label_files.read(run.workdir / "labels.csv").ids
+    except (ValueError, OSError):
+        return None
 
 
 def _held_out_images(run):

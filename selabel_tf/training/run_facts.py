@@ -32,7 +32,13 @@ def describe(config, training_set, records) -> dict:
         "last loss": epochs[-1]["loss"] if epochs else None,
         "images per second in training": speed,
         "seed": config.seed,
-        "finished": datetime.now(UTC).strftime("%Y-%m-%d %H:%M UTC"),
+    }
+
+
+def stamp(name) -> dict:
+    """When, under `name`, and with what: of the present moment."""
+    return {
+        name: datetime.now(UTC).strftime("%Y-%m-%d %H:%M UTC"),
         "made with": f"Python {platform.python_version()}, Keras {keras.__version__}",
     }
 
@@ -86,7 +92,10 @@ def measured(numbers, evaluation) -> tuple[dict, dict]:
 def verdict(records) -> Verdict:
     """The collapse doctor's."""
     epochs, passes = of_kind(records, "epoch"), of_kind(records, "labels")
-    found = collapse.findings(records)
+    try:
+        found = collapse.findings(records)
+    except (KeyError, TypeError):  # numbers that it needs are missing
+        return Verdict("unknown", "The collapse doctor cannot read this log: it is of another version.")
     if found:
         count = "a problem" if len(found) == 1 else f"{len(found)} problems"
         return Verdict("ill", f"The collapse doctor sees {count}.", tuple(map(str, found)))

@@ -74,7 +74,7 @@ class Images {
   get shown() { return this.lists("shown"); }
   get classes() { return this.lists("classes"); }
   get hasClasses() { return block(`${this.id}-classes`) !== null; }
-  name(row) {
+  nameOf(row) {
     const ids = this.lists("ids");
     return ids ? ids.prefix + ids.rest[row] : String(row);
   }
@@ -85,8 +85,8 @@ class Images {
   }
   describe(row, head) {
     const parts = [`image ${row}`];
-    if (this.name(row) !== String(row)) parts.push(this.name(row));
-    if (this.hasClasses) parts.push(this.run.className(this.classes[row]));
+    if (this.nameOf(row) !== String(row)) parts.push(this.nameOf(row));
+    if (this.hasClasses) parts.push(`true class ${this.run.className(this.classes[row])}`);
     const sure = head === undefined ? null : this.sure(this.place(row), head);
     if (sure !== null) parts.push(`confidence ${sure.toFixed(2)}`);
     return parts.join(", ");
@@ -148,7 +148,10 @@ class Run {
     const classes = this.images("training").classes;
     this.classCount = this.meta.classNames ? this.meta.classNames.length : classes.reduce((most, c) => Math.max(most, c + 1), 0);
   }
-  className(number) { return this.meta.classNames && number in this.meta.classNames ? this.meta.classNames[number] : `class ${number}`; }
+  className(number) {
+    if (number < 0) return "not known";
+    return this.meta.classNames && number in this.meta.classNames ? this.meta.classNames[number] : `class ${number}`;
+  }
   colour(number) { return colour(number, this.classCount); }
   legend() {
     const names = [...Array(Math.min(this.classCount, 200)).keys()];
@@ -165,7 +168,7 @@ function swatch(paint) {
 function facts(run, images, head, cluster) {
   const own = images.head(head), trained = run.images("training").head(head);
   const words = [];
-  if (own.purity && own.purity[cluster] !== null) words.push(`${run.className(own.common[cluster])} ${percent(own.purity[cluster])}`);
+  if (own.purity && own.purity[cluster] !== null) words.push(`${run.className(own.common[cluster])}: ${percent(own.purity[cluster])}`);
   if (own.entropy && own.entropy[cluster] !== null) words.push(`entropy ${own.entropy[cluster].toFixed(2)}`);
   if (trained.confidence && trained.confidence[cluster] !== null) words.push(`confidence ${trained.confidence[cluster].toFixed(2)}`);
   return {size: own.sizes[cluster], words};
@@ -175,16 +178,14 @@ function card(explorer, head, cluster, columns, count, side) {
   const {run, images} = explorer, {size, words} = facts(run, images, head, cluster);
   const canvas = element("canvas", {"aria-hidden": "true"});
   const places = images.members(head)[cluster].slice(0, count);
-  images.draw(canvas, places.length ? places : [], columns, side).then(() => {
-    if (places.length < columns * Math.ceil(count / columns)) canvas.style.aspectRatio = "";
-  });
+  images.draw(canvas, places, columns, side);
   const made = element("button", {
     type: "button", class: "cardbox", "data-cluster": cluster,
     "aria-label": `Cluster ${cluster}: ${plural(size, "image")}${words.length ? ", " + words.join(", ") : ""}`,
     onclick: () => dialog.open(explorer, head, cluster),
   });
   if (images.tile) made.append(canvas);
-  made.append(element("b", {}, `Cluster ${cluster}`, element("span", {}, plural(size, "image"))));
+  made.append(element("b", {}, `Cluster ${cluster}`, count > 4 ? element("span", {}, plural(size, "image")) : null));
   if (words.length && count > 4) made.append(element("small", {}, words.join(" · ")));
   return made;
 }
@@ -264,7 +265,7 @@ class Explorer {
     if (images.lists("ids")) {
       const wanted = text.toLowerCase();
       for (let row = 0; row < images.count; row++) {
-        if (row !== rows[0] && images.name(row).toLowerCase().includes(wanted)) take(row);
+        if (row !== rows[0] && images.nameOf(row).toLowerCase().includes(wanted)) take(row);
       }
     }
     const set = this.setPart.value === "training" ? "training" : "held-out";
@@ -441,7 +442,7 @@ class FeatureMap {
     const cells = (tag, values) => element("tr", {}, ...values.map(value => element(tag, {}, String(value))));
     const kind = this.colourPart.value === "class" ? "class" : `cluster of head ${this.colourPart.value}`;
     const name = row => this.colourPart.value === "class" ? this.run.className(this.group(row)) : this.group(row);
-    const body = this.rows.map((row, i) => cells("td", [row, this.images.name(row), ...this.where[i].map(v => v.toFixed(3)), name(row)]));
+    const body = this.rows.map((row, i) => cells("td", [row, this.images.nameOf(row), ...this.where[i].map(v => v.toFixed(3)), name(row)]));
     const table = element("table", {}, element("thead", {}, cells("th", ["index", "name", "x", "y", kind])), element("tbody", {}, ...body));
     this.pointsPart.querySelector("div")?.remove();
     this.pointsPart.append(element("div", {class: "scroll", tabindex: "0"}, table));
