@@ -1,18 +1,7 @@
-"""Results as a table: aligned text for the terminal, and one HTML page that needs nothing but itself.
+"""Results as a table: aligned text for the terminal; its cells are the same on the report page."""
 
-The page carries its style and its pictures (as data URIs) and asks the network for nothing: it can be
-mailed or archived.
-"""
-
-import base64
 import numbers
 from dataclasses import dataclass
-
-import jinja2
-
-from selabel_tf.atomic_file import write_atomically
-
-PNG_SIGNATURE = b"\x89PNG\r\n\x1a\n"
 
 
 @dataclass(frozen=True)
@@ -61,31 +50,3 @@ def format_table(table: Table) -> str:
 
     lines = [table.title, rule, line(header), rule, *map(line, rows), rule]
     return "\n".join(lines + [table.note] * bool(table.note))
-
-
-def write_report(path, *, title, tables, figures, facts, command=""):
-    """Write the page.
-
-    tables: Tables. figures: (caption, PNG bytes, text for those who cannot see it).
-    facts: what the run was, name -> value. command: what to type to get these results again.
-    """
-    pictures = []
-    for caption, data, alt in figures:
-        if not data.startswith(PNG_SIGNATURE):
-            raise ValueError(f"The figure {caption!r} is not a PNG file: it begins with {data[:8]!r}.")
-        pictures.append({"caption": caption, "alt": alt, "data": base64.b64encode(data).decode("ascii")})
-    environment = jinja2.Environment(
-        loader=jinja2.PackageLoader("selabel_tf.evaluation"),
-        autoescape=True,
-        undefined=jinja2.StrictUndefined,
-        trim_blocks=True,
-        lstrip_blocks=True,
-    )
-    page = environment.get_template("report.html").render(
-        title=title,
-        tables=tables,
-        figures=pictures,
-        facts={name: format_cell(value) for name, value in facts.items()},
-        command=command,
-    )
-    write_atomically(path, page)

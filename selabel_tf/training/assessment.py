@@ -5,18 +5,20 @@ Classes are used here only: nothing of training has seen them. Without classes t
 
 import dataclasses
 import json
-import platform
 from dataclasses import dataclass
-from datetime import UTC, datetime
 
 import keras
 import numpy as np
 
 from ..atomic_file import write_atomically
-from ..evaluation import clustering, figures, knn
-from ..evaluation.report import Table, write_report
+from ..evaluation import clustering, knn, report_page
+from ..evaluation.projection import unit_rows
+from ..evaluation.report import Table
+from ..evaluation.report_contents import RunContents
 from ..features import Extractor
-from .assembly import make_model, make_source
+from . import run_facts
+from .assembly import TrainingSet, make_model, make_source
+from .report_data import RunState, collect, what_is_wanting
 from .run_log import read_records
 
 BATCH_SIZE = 256
@@ -24,20 +26,19 @@ BATCH_SIZE = 256
 
 @dataclass(frozen=True)
 class Assessment:
-    """Tables for a person, the same numbers for a program, and pictures (caption, PNG, text in its place)."""
+    """Tables for a person, the same numbers for a program, facts of the run, and what its report page shows."""
 
     tables: tuple[Table, ...]
     numbers: dict
-    pictures: tuple[tuple[str, bytes, str], ...]
     facts: dict
+    contents: RunContents
 
 
 def assess(config, workdir, model, source, say=lambda text: None):
     """Measures a trained model on the images of its run."""
-    records = read_records(workdir / "metrics.jsonl")
     tables, numbers = [], {}
+    test = make_source(config, config.data.test_split) if config.data.test_split else None
     if source.classes is not None:
-        test = make_source(config, config.data.test_split) if config.data.test_split else None
         features = _features(config, model, source, test, say)
         say("Comparing clusters")
         clusters = _cluster_table(config, model, source.classes, features, numbers)
@@ -45,22 +46,33 @@ def assess(config, workdir, model, source, say=lambda text: None):
         if config.evaluation.knn:
             say("Comparing features by nearest neighbours")
             tables.append(_knn_table(config, source, test, features, numbers))
-    curves = (_curves(records, config),) if records else ()  # an untrained network has none
-    learnt = "labels" in config.model.objectives
-    pictures = (*curves, _cluster_picture(config, model, source)) if learnt else curves
-    return Assessment(tuple(tables), numbers, pictures, _facts(config, source, records))
+    say("Drawing the report")
+    images = TrainingSet.of(source)
+    rows = np.arange(source.num_examples)
+    contents = collect(
+        RunState(
+            config,
+            workdir,
+            model,
+            config.epochs,
+            images,
+            source.ids,
+            source,
+            rows,
+            test,
+            numbers,
+            tuple(tables),
+            what_is_wanting(test),
+        )
+    )
+    facts = run_facts.describe(config, images, read_records(workdir / "metrics.jsonl"))
+    facts |= run_facts.stamp("finished")
+    return Assessment(tuple(tables), numbers, facts, contents)
 
 
 def write(assessment, config, workdir):
     """report.html, and results.json, whose presence says that the run is finished."""
-    write_report(
-        workdir / "report.html",
-        title=f"Self-labelling: {config.name}",
-        tables=assessment.tables,
-        figures=assessment.pictures,
-        facts=assessment.facts,
-        command=f"python -m tools.train --config={workdir / 'config.json'} --workdir={workdir}-again",
-    )
+    report_page.write(workdir / "report.html", [assessment.contents], title=report_page.title_of(config.name))
     tables = [dataclasses.asdict(table) for table in assessment.tables]
     results = {"facts": assessment.facts, "numbers": assessment.numbers, "tables": tables}
     write_atomically(workdir / "results.json", json.dumps(results, indent=2, allow_nan=False) + "\n")
@@ -102,7 +114,7 @@ def _cluster_table(config, model, classes, features, numbers):
         rows.append(_cluster_row(f"self-labels, mean of {len(heads)} heads", max(model.num_clusters), heads))
     for name in ("raw pixels", "learned features") if config.evaluation.kmeans else ():
         for k in sorted({len(np.unique(classes)), max(model.num_clusters)}):
-            found = clustering.kmeans_labels(_unit_rows(features[name][0]), k, config.seed)
+            found = clustering.kmeans_labels(unit_rows(features[name][0]), k, config.seed)
             rows.append(_cluster_row(f"K-means on {name}", k, [clustering.scores(found, classes)]))
     numbers["clusters"] = [dict(zip(("what", "clusters", "nmi", "ami", "ari"), row, strict=True)) for row in rows]
     return Table(
@@ -111,12 +123,6 @@ def _cluster_table(config, model, classes, features, numbers):
         tuple(rows),
         "K-means on rows of length 1. NMI favours many clusters; AMI and ARI are corrected for chance.",
     )
-
-
-def _unit_rows(features):
-    """Features by their direction alone, as nearest neighbours see them."""
-    lengths = np.linalg.norm(features, axis=1, keepdims=True)
-    return features / np.where(lengths > 0, lengths, 1)
 
 
 def _cluster_row(name, clusters, scores):
@@ -140,55 +146,3 @@ def _knn_table(config, source, test, features, numbers):
         tuple(rows),
         f"k={options['k']}, sigma={options['sigma']}, {where}. Random weights: the same network, untrained.",
     )
-
-
-def _curves(records, config):
-    """The picture of training: loss, NMI to classes and share of labels changed."""
-    by_pass = {}
-    for record in records:
-        if record["kind"] == "labels":
-            by_pass.setdefault(record["step"], []).append(record)
-    points = [r for r in records if r["kind"] == "epoch"]
-    together = config.label.heads == "all"
-    for step, heads in by_pass.items():
-        point = {"step": step}
-        if heads[0]["changed"] is not None:
-            changed = [h["changed"] for h in heads]
-            point["share_changed"] = changed if together else changed[0]
-        if heads[0]["nmi"] is not None:
-            point["nmi"] = [h["nmi"] for h in heads]
-        points.append(point)
-    caption = "Training. Thin lines: single heads."
-    return caption, figures.curves(points), "Loss, agreement with the true classes, and share of labels changed"
-
-
-def _cluster_picture(config, model, source):
-    """The clusters of head 0, as images before normalisation."""
-    labels = model.labels[:, 0]
-    rows = figures.sample_rows(labels)
-    shown = source.subset(rows).augmented(config.augment.policy, config.augment.size or None)
-    images = np.concatenate([images for images, _ in shown.plain_batches(BATCH_SIZE).as_numpy_iterator()])
-    picture = figures.clusters(images, rows, labels, classes=source.classes, class_names=source.class_names)
-    return "Clusters of head 0, evenly sampled.", picture, "One row of example images per cluster"
-
-
-def _facts(config, source, records):
-    epochs = [r for r in records if r["kind"] == "epoch"]
-    labels = [r for r in records if r["kind"] == "labels"]
-    facts = {
-        "dataset": f"{source.name}, {source.num_examples} images {'x'.join(map(str, source.image_shape))}",
-        "backbone": config.model.backbone,
-        "clusters": " ".join(map(str, config.model.num_clusters)),
-        "epochs": config.epochs,
-        "last loss": epochs[-1]["loss"] if epochs else None,
-        "images per second in training": (
-            f"{np.median([r['images_per_second'] for r in epochs]):.0f}" if epochs else None
-        ),
-        "labels by": config.label.labeller,
-        "label passes": len({r["step"] for r in labels}),
-        "solves that did not converge": sum(r["converged"] is False for r in labels),
-        "seed": config.seed,
-        "finished": datetime.now(UTC).strftime("%Y-%m-%d %H:%M UTC"),
-        "made with": f"Python {platform.python_version()}, Keras {keras.__version__}",
-    }
-    return facts

@@ -110,7 +110,7 @@ def describe(run) -> model_card.Card:
         },
         input_shape=images.image_shape,
         workdir=run.workdir.resolve().name,
-        evaluation=tuple(_evaluation(run.workdir)),
+        evaluation=tuple(map(_shown, evaluation_tables(run.workdir))),
     )
 
 
@@ -165,8 +165,8 @@ def _checksum(path):
         return hashlib.file_digest(file, "sha256").hexdigest()
 
 
-def _evaluation(workdir):
-    """The tables of results.json, and those that the evaluation tools left."""
+def evaluation_tables(workdir):
+    """The Tables of results.json, and those that the evaluation tools left."""
     record = workdir / "results.json"
     if record.is_file():
         try:
@@ -176,7 +176,7 @@ def _evaluation(workdir):
             raise ValueError(
                 f"{record} is not the results.json of a run ({error}). Train again to measure it."
             ) from error
-        yield from map(_shown, made)
+        yield from made
     for name, result in results.load_all(workdir).items():
         columns = list(dict.fromkeys(column for row in result["rows"] for column in row))
         rows = [[row.get(column) for column in columns] for row in result["rows"]]
@@ -185,7 +185,7 @@ def _evaluation(workdir):
             f"Measured by {result['tool']} at epoch {result['model'].get('epoch', '?')}, {result['date']}. {settings}"
         )
         if rows:
-            yield _shown(Table(name, columns, rows, note))
+            yield Table(name, columns, rows, note)
 
 
 def _shown(table):

@@ -37,6 +37,9 @@ class HeadStatistics:
     closest_head: int | None  # the other head whose labels are most like this one's
     nmi_closest: float | None  # NMI to those
     nmi: float | None  # to the true classes, where the source has them
+    entropy: float | None  # of the true classes within a cluster, in nats: mean over images,
+    lowest_entropy: float | None  # of the purest cluster,
+    highest_entropy: float | None  # and of the most mixed one
 
 
 @dataclass(frozen=True)
@@ -112,6 +115,7 @@ def _of_head(record, labels, num_clusters, classes):
     sizes_before = clustering.cluster_sizes(record.labels_before, num_clusters)
     predicted = clustering.cluster_sizes(record.predictions, num_clusters)
     closest_head, nmi_closest = _closest(record.head, labels, num_clusters)
+    entropies = _entropies(record.labels_after, classes, num_clusters)
     solution = record.solution
     return HeadStatistics(
         head=record.head,
@@ -133,7 +137,18 @@ def _of_head(record, labels, num_clusters, classes):
         closest_head=closest_head,
         nmi_closest=nmi_closest,
         nmi=None if classes is None else clustering.nmi(record.labels_after, classes),
+        entropy=entropies[0],
+        lowest_entropy=entropies[1],
+        highest_entropy=entropies[2],
     )
+
+
+def _entropies(labels, classes, num_clusters):
+    """(mean over images, lowest, highest) entropy of the true classes in a cluster; None without classes."""
+    if classes is None:
+        return None, None, None
+    found = clustering.class_entropies(labels, classes, num_clusters)
+    return clustering.class_entropy(labels, classes), float(np.nanmin(found)), float(np.nanmax(found))
 
 
 def _closest(head, labels, num_clusters):

@@ -13,7 +13,7 @@ from . import checkpoints
 
 
 class LogCallback(keras.callbacks.Callback):
-    """Writes metrics, learning rate, images per second and the first layer's filters to the run's log, once an epoch."""
+    """Writes metrics, learning rate, images per second and the first layer's filters to the log, once an epoch."""
 
     def __init__(self, log, num_examples):
         super().__init__()

@@ -1,0 +1,163 @@
+"""A run in a few words: what it was, how it went, and whether it looks ill."""
+
+import platform
+from datetime import UTC, datetime
+
+import keras
+import numpy as np
+
+from ..evaluation import collapse, comparison, curves
+from ..evaluation.report_contents import Verdict
+
+HEALTHY = "The loss moves, labels neither stand still nor change at random, no cluster is forgotten, no head is a copy."
+
+
+def describe(config, training_set, records) -> dict:
+    """Name -> value. training_set: a Source or TrainingSet."""
+    epochs, passes = of_kind(records, "epoch"), of_kind(records, "labels")
+    shape = "x".join(map(str, training_set.image_shape))
+    speed = f"{np.median([r['images_per_second'] for r in epochs]):.0f}" if epochs else None
+    return {
+        "dataset": f"{training_set.name}, {training_set.num_examples} images {shape}",
+        "backbone": config.model.backbone + (f", width {config.model.width}" if config.model.width else ""),
+        "clusters": in_heads(config.model.num_clusters),
+        "epochs": config.epochs,
+        "batch size": config.batch_size,
+        "learning rate": _rate(config.optimizer),
+        "augmentation": config.augment.policy,
+        "labels by": config.label.labeller
+        + (f", lambda {config.label.lambda_:g}" * (config.label.labeller == "sinkhorn")),
+        "label passes": len({r["step"] for r in passes}),
+        "solves that did not converge": sum(r["converged"] is False for r in passes),
+        "last loss": epochs[-1]["loss"] if epochs else None,
+        "images per second in training": speed,
+        "seed": config.seed,
+    }
+
+
+def stamp(name) -> dict:
+    """When, under `name`, and with what: of the present moment."""
+    return {
+        name: datetime.now(UTC).strftime("%Y-%m-%d %H:%M UTC"),
+        "made with": f"Python {platform.python_version()}, Keras {keras.__version__}",
+    }
+
+
+def highlights(config, training_set, records, labels, results) -> tuple:
+    """(name, value, remark) of what a reader asks first. results: (measures, baselines) as `measured` gives them."""
+    epochs, passes = of_kind(records, "epoch"), of_kind(records, "labels")
+    found = []
+    if epochs:
+        uniform = curves.uniform_loss(passes)
+        remark = f"an untrained network has about ln K = {uniform[1]:.3f}" if uniform else ""
+        found.append(("Last loss", f"{epochs[-1]['loss']:.3f}", remark))
+    last = list({r["head"]: r for r in passes}.values())
+    changed = [r["changed"] for r in last if r.get("changed") is not None]
+    if changed:
+        found.append(("Labels changed", f"{100 * np.mean(changed):.1f}%", f"at the last pass, {_mean_of(changed)}"))
+    counts = [np.bincount(column, minlength=k) for column, k in zip(labels.T, config.model.num_clusters, strict=True)]
+    sizes = np.concatenate(counts)
+    ideal = sorted({len(labels) / k for k in config.model.num_clusters})
+    equal = " to ".join(f"{value:.4g}" for value in sorted({ideal[0], ideal[-1]}))
+    empty = int(np.sum(sizes == 0))
+    remark = f"images; equal ones have {equal}" + (f"; {empty} are empty" if empty else "")
+    found.append(("Cluster sizes", f"{sizes.min()} to {sizes.max()}", remark))
+    measures, baselines = results
+    if "knn" in measures:
+        others = [f"{name} {100 * values['knn']:.1f}%" for name, values in baselines.items() if "knn" in values]
+        found.append(("kNN accuracy", f"{100 * measures['knn']:.1f}%", ", ".join(others)))
+    for measure, value in measures.items():
+        if measure.startswith("linear") and not measure.endswith("top5"):
+            found.append((f"Probe, {measure.removeprefix('linear ')}", f"{100 * value:.1f}%", "linear, top-1"))
+    if "nmi" in measures:
+        found.append(("NMI to classes", f"{measures['nmi']:.3f}", _adjusted(measures)))
+    if epochs:
+        seconds = sum(training_set.num_examples / r["images_per_second"] for r in epochs if r["images_per_second"])
+        found.append(("Time in steps", _duration(seconds), "label passes and measuring come on top"))
+    return tuple(found)
+
+
+def measured(numbers, evaluation) -> tuple[dict, dict]:
+    """(measures, baselines) of the `numbers` of a results.json, and of the tools' files on the run's own images."""
+    measures, baselines, _ = comparison.of_summary(numbers)
+    for result in evaluation.values():
+        if result["data"].get("own", True):
+            found, others, _ = comparison.of_result(result)
+            measures = measures | found
+            for name, values in others.items():
+                baselines[name] = baselines.get(name, {}) | values
+    return measures, baselines
+
+
+def verdict(records) -> Verdict:
+    """The collapse doctor's."""
+    epochs, passes = of_kind(records, "epoch"), of_kind(records, "labels")
+    try:
+        found = collapse.findings(records)
+    except (KeyError, TypeError):  # numbers that it needs are missing
+        return Verdict("unknown", "The collapse doctor cannot read this log: it is of another version.")
+    if found:
+        count = "a problem" if len(found) == 1 else f"{len(found)} problems"
+        return Verdict("ill", f"The collapse doctor sees {count}.", tuple(map(str, found)))
+    seen = min((sum(r["head"] == head for r in passes) for head in {r["head"] for r in passes}), default=0)
+    if not epochs or epochs[-1]["step"] < collapse.FIRST_STEPS or seen <= collapse.PATIENCE:
+        steps = epochs[-1]["step"] if epochs else 0
+        return Verdict(
+            "unknown",
+            "Too early for the collapse doctor to judge.",
+            (
+                f"It needs {collapse.FIRST_STEPS} steps and {collapse.PATIENCE + 1} label passes of each head; "
+                f"there are {steps} and {seen}.",
+            ),
+        )
+    return Verdict("well", "The collapse doctor finds nothing wrong.", (HEALTHY,))
+
+
+def probes(evaluation) -> tuple:
+    """(title, ((layer, accuracy), ...)) of every linear probe that was measured."""
+    found = {}
+    for result in evaluation.values():
+        if result["tool"] != "linear_probe":
+            continue
+        test = (result["data"].get("test") or result["data"]["train"])["name"]
+        for row in result["rows"]:
+            if row.get("top1") is not None:
+                what = row.get("features", "learned features")
+                crops = row.get("crops", (result["settings"] or {}).get("crops", 1))
+                title = f"Linear probe by layer: {what}, {test}" + (
+                    ", ten crops" if str(crops) in ("10", "ten") else ""
+                )
+                found.setdefault(title, []).append((str(row.get("layer", "features")), float(row["top1"])))
+    return tuple((title, tuple(pairs)) for title, pairs in found.items())
+
+
+def of_kind(records, kind) -> list[dict]:
+    return [record for record in records if record["kind"] == kind]
+
+
+def in_heads(num_clusters) -> str:
+    """(20, 20) -> "20 in each of 2 heads", (5, 7) -> "5, 7 (2 heads)", (5,) -> "5, one head"."""
+    if len(num_clusters) == 1:
+        return f"{num_clusters[0]}, one head"
+    if len(set(num_clusters)) == 1:
+        return f"{num_clusters[0]} in each of {len(num_clusters)} heads"
+    return f"{', '.join(map(str, num_clusters))} ({len(num_clusters)} heads)"
+
+
+def _rate(optimizer):
+    drops = f", times {optimizer.drop_factor:g} at {', '.join(map(str, optimizer.drop_epochs))}"
+    return f"{optimizer.learning_rate:g}" + (drops if optimizer.drop_epochs else "")
+
+
+def _adjusted(measures):
+    return ", ".join(f"{name.upper()} {measures[name]:.3f}" for name in ("ami", "ari") if name in measures)
+
+
+def _mean_of(values):
+    return "one head" if len(values) == 1 else f"mean of {len(values)} heads"
+
+
+def _duration(seconds):
+    if seconds < 90:
+        return f"{seconds:.0f} s"
+    return f"{seconds / 60:.0f} min" if seconds < 5400 else f"{seconds / 3600:.1f} h"
