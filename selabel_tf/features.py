@@ -30,8 +30,8 @@ class Extractor:
         """
         batches = self.strategy.experimental_distribute_dataset(batches)
         if self._compiled is None:  # for the dataset's own shapes: the short last batch costs no second trace
-            signature = batches.element_spec[:1]
-            self._compiled = tf.function(self._on_replicas, input_signature=signature)
+            function = tf.function(self._on_replicas, input_signature=batches.element_spec[:1])
+            self._compiled = function.get_concrete_function()  # several extractors are not taken for retracing
         rows, seen, done = None, np.zeros(num_examples, bool), 0
         for images, index in batches:
             outputs = self._compiled(images)
