@@ -6,6 +6,7 @@ import sys
 from numbers import Integral
 from time import monotonic
 
+import tensorflow as tf
 from absl import app, flags, logging
 
 from selabel_tf.training.experiment import own_words
@@ -144,7 +145,7 @@ def run(main):
                 raise
             print("\nInterrupted.", file=sys.stderr)
             return 130
-        except USER_ERRORS as error:
+        except (*USER_ERRORS, MemoryError, tf.errors.ResourceExhaustedError) as error:
             if TRACEBACK.value:
                 raise
             print(f"Error: {_message(error)}\n(--traceback shows where it arose.)", file=sys.stderr)
@@ -155,6 +156,11 @@ def run(main):
 
 def _message(error):
     """'No such file or directory: x.py' where Python says "[Errno 2] No such file or directory: 'x.py'"."""
+    if isinstance(error, MemoryError | tf.errors.ResourceExhaustedError):
+        first = (str(error).splitlines() or [""])[0][:200]
+        return (
+            f"There is not enough memory ({first}). Use less, or free some: python -m tools.doctor --config=... counts."
+        )
     if isinstance(error, OSError) and error.strerror and error.filename is not None:
         return f"{error.strerror}: {error.filename}"
     return str(error) or type(error).__name__

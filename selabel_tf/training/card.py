@@ -2,11 +2,11 @@
 
 import dataclasses
 import hashlib
-import json
 from pathlib import Path
 
 import numpy as np
 
+from .. import json_file
 from ..data.augment import POLICIES
 from ..evaluation import results
 from ..evaluation.report import Table
@@ -53,7 +53,9 @@ PLAIN = {
 def write(run, path=None) -> Path:
     """Writes the card of a TrainedRun to `path`, by default into its folder; the path."""
     path = Path(path or run.workdir / FILE)
-    model_card.write(path, describe(run))
+    with json_file.trusting(run.workdir, "the records of a run", "Remove what is not of this run, or train again."):
+        card = describe(run)
+    model_card.write(path, card)
     return path
 
 
@@ -144,13 +146,8 @@ def _evaluation(workdir):
     """The tables of results.json, and those that the evaluation tools left."""
     record = workdir / "results.json"
     if record.is_file():
-        try:
-            tables = json.loads(record.read_text("utf-8"))["tables"]
-            made = [Table(table["title"], table["columns"], table["rows"], table["note"]) for table in tables]
-        except (ValueError, KeyError, TypeError) as error:
-            raise ValueError(
-                f"{record} is not the results.json of a run ({error}). Train again to measure it."
-            ) from error
+        tables = json_file.read_object(record, "the results.json of a run", "Train again to measure it.")["tables"]
+        made = [Table(table["title"], table["columns"], table["rows"], table["note"]) for table in tables]
         yield from map(_shown, made)
     for name, result in results.load_all(workdir).items():
         columns = list(dict.fromkeys(column for row in result["rows"] for column in row))

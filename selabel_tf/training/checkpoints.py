@@ -155,7 +155,7 @@ def _verified(path):
         return f"it has no {MANIFEST}", None
     try:
         manifest = json.loads((path / MANIFEST).read_text(encoding="utf-8"))
-    except ValueError:  # no JSON, or no text at all
+    except (ValueError, RecursionError):  # no JSON, or no text at all
         return f"its {MANIFEST} cannot be read", None
     if not isinstance(manifest, dict) or set(manifest) != {"sha256", "facts", "variables"}:
         return f"its {MANIFEST} is not one of ours", None

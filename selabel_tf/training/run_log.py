@@ -102,7 +102,7 @@ def _whole_lines(path):
 def _is_record(line):
     try:
         record = json.loads(line)
-    except json.JSONDecodeError:
+    except (ValueError, RecursionError):
         return False
     return isinstance(record, dict) and type(record.get("step")) is int
 

@@ -11,6 +11,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from .. import config as configs
+from .. import json_file
 from ..config import Config
 from ..models import SelfLabelModel
 from . import checkpoints
@@ -82,10 +83,10 @@ def load_run(workdir) -> TrainedRun:
         raise ValueError(
             f"{workdir} has no whole checkpoint yet. Let the run reach its first one, or resume it with tools.train."
         )
-    facts = checkpoint.facts["training_set"]
-    training_set = TrainingSet(**facts | {"image_shape": tuple(facts["image_shape"])})
+    training_set = TrainingSet.from_checkpoint(checkpoint, config.model.num_clusters)
     model = make_model(config, training_set)
-    checkpoints.restore(checkpoint, model)
+    with json_file.trusting(checkpoint.path, "a checkpoint", "Resume from another one, or train again."):
+        checkpoints.restore(checkpoint, model)
     return TrainedRun(workdir, config, checkpoint, training_set, model)
 
 
