@@ -22,7 +22,7 @@ from absl import flags
 
 from selabel_tf import config as configs
 from selabel_tf.evaluation.report import format_table
-from selabel_tf.training import experiment
+from selabel_tf.training import doctor, experiment
 from tools import console
 
 CONFIG = flags.DEFINE_string(
@@ -90,6 +90,8 @@ def main(_):
         return
     start = time.monotonic()
     narrator = Narrator()
+    for finding in doctor.at_start(WORKDIR.value):
+        narrator.say(f"Doctor: {finding}")
     watcher = experiment.Watcher(
         say=narrator.say,
         on_label_pass=narrator.label_pass,
