@@ -146,8 +146,11 @@ def _evaluation(workdir):
     """The tables of results.json, and those that the evaluation tools left."""
     record = workdir / "results.json"
     if record.is_file():
-        tables = json_file.read_object(record, "the results.json of a run", "Train again to measure it.")["tables"]
-        made = [Table(table["title"], table["columns"], table["rows"], table["note"]) for table in tables]
+        what = "the results.json of a run", "Train again to measure it."
+        content = json_file.read_object(record, *what)
+        with json_file.trusting(record, *what):
+            tables = content["tables"]
+            made = [Table(table["title"], table["columns"], table["rows"], table["note"]) for table in tables]
         yield from map(_shown, made)
     for name, result in results.load_all(workdir).items():
         columns = list(dict.fromkeys(column for row in result["rows"] for column in row))
