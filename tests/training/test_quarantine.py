@@ -70,7 +70,7 @@ def test_a_run_sets_bad_images_aside_as_if_they_had_never_been_there(tmp_path, p
     page = (tmp_path / "run" / "report.html").read_text()
     assert "<script>alert" not in page and "49" + ".png" not in page
     lines = (tmp_path / "another" / "quarantine.csv").read_text().splitlines()
-    assert lines[1] == f"# examined: {N}" and lines[3:] == ["id,reason"]
+    assert lines[1] == f"# examined: {N}" and lines[2:] == ["id,reason"]
 
     # What reads the run folder leaves the same images out; of other images none.
     run = load_run(tmp_path / "run")
@@ -83,15 +83,15 @@ def test_a_run_sets_bad_images_aside_as_if_they_had_never_been_there(tmp_path, p
     assert other.num_examples == N and "a note.png" in other.ids
 
 
-def claim(folder, config):
-    """As if training had begun: the first thing it does is to write its config."""
-    (folder / "config.json").write_text(experiment.configs.to_json(config))
+def begin(folder, finished_run):
+    """As if training had come to its first checkpoint."""
+    shutil.copytree(finished_run / "checkpoints", folder / "checkpoints")
 
 
-def test_once_training_has_begun_the_list_stands(tmp_path, photos, make_config, monkeypatch):
+def test_once_there_is_a_checkpoint_the_list_stands(tmp_path, photos, make_config, finished_run, monkeypatch):
     config, run = make_config(photos), tmp_path / "run"
     before = quarantine.settle(config, run)
-    claim(run, config)
+    begin(run, finished_run)
     monkeypatch.setattr(quarantine, "_inspect", None)  # nothing is decoded again
     (photos / "a note.png").write_bytes((photos / "04.png").read_bytes())  # mended
     (photos / "000 empty.png").unlink()  # removed
@@ -110,16 +110,17 @@ def test_once_training_has_begun_the_list_stands(tmp_path, photos, make_config, 
     ],
     ids=["changed", "removed", "renamed", "added", "cut off"],
 )
-def test_images_that_change_after_training_has_begun_are_refused(tmp_path, photos, make_config, change):
+def test_images_that_change_after_a_checkpoint_have_another_fingerprint(
+    tmp_path, photos, make_config, finished_run, change
+):
     config, run = make_config(photos), tmp_path / "run"
-    quarantine.settle(config, run)
-    claim(run, config)
+    before = quarantine.settle(config, run).fingerprint
+    begin(run, finished_run)
     change(photos)
-    with pytest.raises(ValueError, match=r"photos have changed since this run began.*Bring the images back"):
-        quarantine.settle(config, run)
+    assert quarantine.settle(config, run).fingerprint != before
 
 
-def test_until_training_has_begun_every_start_looks_anew(tmp_path, photos, make_config):
+def test_until_there_is_a_checkpoint_every_start_looks_anew(tmp_path, photos, make_config):
     config, run = make_config(photos), tmp_path / "run"
     assert quarantine.settle(config, run).num_examples == N
     (photos / "a note.png").write_bytes((photos / "04.png").read_bytes())
@@ -155,13 +156,13 @@ def test_a_folder_of_nothing_but_bad_images_stops_the_run(tmp_path, make_config)
         quarantine.settle(make_config(tmp_path / "photos", max_bad_share=0.9), tmp_path / "run")
 
 
-def test_a_list_that_was_tampered_with_is_refused(tmp_path, photos, make_config):
+def test_a_list_that_was_tampered_with_is_refused(tmp_path, photos, make_config, finished_run):
     config, run = make_config(photos), tmp_path / "run"
     quarantine.settle(config, run)
-    claim(run, config)
+    begin(run, finished_run)
     path = run / quarantine.FILE
     whole = path.read_bytes()
-    for content in (b"", b"\xff\xfe", whole[:-1], whole[:-9], whole.replace(b"fingerprint", b"x"), whole + b'"a\n'):
+    for content in (b"", b"\xff\xfe", whole[:-1], whole[:-9], whole.replace(b"examined", b"x"), whole + b'"a\n'):
         path.write_bytes(content)
         with pytest.raises(ValueError, match=r"quarantine\.csv is damaged: .*Bring it back"):
             quarantine.settle(config, run)
