@@ -21,7 +21,6 @@ from pathlib import Path
 from ..atomic_file import write_atomically
 from ..data import BadImage, inspect_folder, inspect_tfds
 from ..export.labels_csv import harmless, original
-from . import checkpoints
 from .assembly import make_source
 
 FILE = "quarantine.csv"
@@ -39,7 +38,7 @@ def settle(config, workdir, *, say=lambda text: None, on_progress=None):
         on_progress: called with (images decoded, of how many).
     """
     path = Path(workdir) / FILE
-    if path.is_file() and checkpoints.latest(Path(workdir) / "checkpoints") is not None:
+    if path.is_file() and any((Path(workdir) / "checkpoints").glob("[!.]*")):  # whole or torn: there was one
         return make_source(config, without=_read(path))
     if config.data.source == "digits":
         return make_source(config)
