@@ -195,6 +195,23 @@ def test_a_mistake_of_the_user_is_one_message_and_exit_code_1(raising, message):
     assert result.stderr == f"Error: {message}\n(--traceback shows where it arose.)\n"
 
 
+DAMAGED = """
+import tools.quiet
+import tensorflow as tf
+def rows():
+    yield 1
+    raise ValueError("photos/7.png cannot be decoded. Remove it.")
+batches = tf.data.Dataset.from_generator(rows, output_signature=tf.TensorSpec([], tf.int32))
+list(batches)
+"""
+
+
+def test_a_damaged_image_is_named_without_the_pages_that_tensorflow_wraps_it_in():
+    result = run_tool(f"exec({DAMAGED!r}, {{}})")
+    assert result.returncode == 1
+    assert result.stderr == ("Error: photos/7.png cannot be decoded. Remove it.\n(--traceback shows where it arose.)\n")
+
+
 def test_ctrl_c_is_one_word_and_exit_code_130():
     result = run_tool("raise KeyboardInterrupt")
     assert result.returncode == 130
@@ -206,6 +223,14 @@ def test_the_traceback_flag_shows_where_an_error_arose(error):
     result = run_tool(f"raise {error}('here')", "--traceback")
     assert result.returncode != 0
     assert "Traceback" in result.stderr and f"{error}: here" in result.stderr
+
+
+def test_memory_that_is_not_there_is_told_with_what_to_do():
+    result = run_tool("raise MemoryError('of 3 TiB')")
+    assert result.returncode == 1
+    assert result.stderr.startswith(
+        "Error: There is not enough memory (of 3 TiB). What a run needs:  python -m tools.doc"
+    )
 
 
 def test_an_error_of_ours_keeps_its_traceback():

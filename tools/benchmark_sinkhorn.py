@@ -58,7 +58,7 @@ class Problem:
 
     def __init__(self, job):
         if job["scores"]:
-            self._matrix = np.load(job["scores"], mmap_mode="r")
+            self._matrix = np.load(job["scores"], mmap_mode="r", allow_pickle=False)
             self.rows, self.clusters = self._matrix.shape
         else:
             self._matrix, self.rows, self.clusters = None, job["rows"], job["clusters"]
@@ -156,7 +156,7 @@ def work(job):
 def measure(solver, lambda_, *, rows=0, clusters=0, scores=""):
     """One job in a process of its own; its result, with what it was, or with why there is none."""
     if scores:
-        rows, clusters = np.load(scores, mmap_mode="r").shape
+        rows, clusters = np.load(scores, mmap_mode="r", allow_pickle=False).shape
     memory = MEMORY.value * 2**30 or storage.available_memory()
     job = {"solver": solver, "lambda": lambda_, "rows": rows, "clusters": clusters, "scores": scores}
     what = dict(job)

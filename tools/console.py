@@ -1,6 +1,7 @@
 """How the tools talk to a person: a progress bar, durations in words, and errors without a traceback."""
 
 import os
+import re
 import shutil
 import sys
 from numbers import Integral
@@ -8,11 +9,9 @@ from time import monotonic
 
 from absl import app, flags, logging
 
-from selabel_tf.training.experiment import own_words
-
 TRACEBACK = flags.DEFINE_bool("traceback", False, "Show where an error arose, not only what it says.")
 
-USER_ERRORS = (ValueError, OSError)  # OSError: missing files, permissions, a full disk
+USER_ERRORS = (ValueError, OSError, MemoryError)  # OSError: missing files, permissions, a full disk
 BAR_WIDTH = 20
 REDRAW_SECONDS = 0.1  # on a terminal
 QUIET_SECONDS = 30.0  # elsewhere: a line per tenth of the work, and at least one in this time
@@ -137,24 +136,43 @@ def run(main):
         if not flags.FLAGS["verbosity"].present:
             logging.set_verbosity(logging.WARNING)  # libraries log what they read and where
         try:
-            with own_words():
-                return main(argv)
+            return main(argv)
         except KeyboardInterrupt:
             if TRACEBACK.value:
                 raise
             print("\nInterrupted.", file=sys.stderr)
             return 130
-        except USER_ERRORS as error:
-            if TRACEBACK.value:
+        except Exception as error:
+            told = _in_own_words(error)
+            if TRACEBACK.value or not isinstance(told, USER_ERRORS):
                 raise
-            print(f"Error: {_message(error)}\n(--traceback shows where it arose.)", file=sys.stderr)
+            print(f"Error: {_message(told)}\n(--traceback shows where it arose.)", file=sys.stderr)
             return 1
 
     app.run(guarded)
 
 
+def _in_own_words(error):
+    """What TensorFlow wraps in pages of its own: a damaged image by its name, memory that is not there."""
+    if not type(error).__module__.startswith("tensorflow."):
+        return error
+    import tensorflow as tf  # no cost: the error comes from it
+
+    from selabel_tf.training.experiment import own_words
+
+    if isinstance(error, tf.errors.ResourceExhaustedError):
+        return MemoryError(re.sub(r"{{.*?}} *| *\[Op:.*", "", error.message.splitlines()[0]))
+    try:
+        with own_words():
+            raise error
+    except Exception as told:
+        return told
+
+
 def _message(error):
     """'No such file or directory: x.py' where Python says "[Errno 2] No such file or directory: 'x.py'"."""
+    if isinstance(error, MemoryError):
+        return f"There is not enough memory ({error}). What a run needs:  python -m tools.doctor --config=..."
     if isinstance(error, OSError) and error.strerror and error.filename is not None:
         return f"{error.strerror}: {error.filename}"
     return str(error) or type(error).__name__

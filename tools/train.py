@@ -28,7 +28,7 @@ from absl import flags
 
 from selabel_tf import config as configs
 from selabel_tf.evaluation.report import format_table
-from selabel_tf.training import card, checkpoints, experiment
+from selabel_tf.training import card, checkpoints, doctor, experiment
 from selabel_tf.training.interruption import EXIT_CODE, Interrupted
 from selabel_tf.training.trained_run import load_run
 from tools import console
@@ -110,6 +110,8 @@ def train(config):
         return None
     start = time.monotonic()
     narrator = Narrator()
+    for finding in doctor.at_start(WORKDIR.value):
+        narrator.say(f"Doctor: {finding}")
     watcher = experiment.Watcher(
         say=narrator.say,
         on_label_pass=narrator.label_pass,

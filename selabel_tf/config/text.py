@@ -8,13 +8,15 @@ import typing
 from collections.abc import Iterable
 from pathlib import Path
 
+from ..json_file import parse
 from .sections import Config, suggestion
 
 
 def load(path: str | Path) -> Config:
     """Imports the config file at `path`, calls its `get_config()`. A bare name means `configs/<name>.py`.
 
-    A .json file is the config.json that a run has left.
+    A .py file is a program, which runs: load those you would run. A .json file is the config.json that a run has left,
+    and is read as data only.
     """
     path = Path(path)
     if path.suffix == ".json":
@@ -45,7 +47,7 @@ def read(path: str | Path) -> Config:
     try:
         return from_json(Path(path).read_text(encoding="utf-8"))
     except ValueError as error:
-        raise ValueError(f"{path} is not the config.json of a run: {error}") from error
+        raise ValueError(f"{path} is not the config.json of a run: {error}. Bring back the one it was.") from error
 
 
 def override(config: Config, assignments: Iterable[str]) -> Config:
@@ -72,7 +74,7 @@ def to_json(config: Config) -> str:
 
 def from_json(text: str) -> Config:
     """The config that `to_json` wrote, now or before some field came to be: that field then has its default."""
-    values = json.loads(text)
+    values = parse(text)
     _check_keys(values, Config, "the config")
     for field in dataclasses.fields(Config):
         if dataclasses.is_dataclass(field.type):

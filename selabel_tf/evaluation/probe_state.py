@@ -6,12 +6,14 @@ in their order. It is written as a whole or not at all, and removed when the pro
 
 import io
 import json
+import operator
 import zipfile
 from pathlib import Path
 
 import numpy as np
 
 from ..atomic_file import write_atomically
+from ..json_file import parse
 
 
 class UnfinishedProbe:
@@ -39,11 +41,12 @@ class UnfinishedProbe:
         if not self.path.is_file():
             return 0
         try:
+            _refuse_bomb(self.path)
             with np.load(self.path, allow_pickle=False) as file:
-                about = json.loads(str(file["about"]))
-                settings, done = about["settings"], about["done"]
+                about = parse(str(file["about"]))
+                settings, done = dict(about["settings"]), operator.index(about["done"])
                 values = [file[_key(number)] for number in range(len(file.files) - 1)]
-        except (ValueError, KeyError, TypeError, EOFError, zipfile.BadZipFile):
+        except Exception:  # whatever is wrong with it: nothing is lost by beginning anew
             self.say(f"{self.path} cannot be read: starting anew.")
             return 0
         changed = sorted(
@@ -61,6 +64,13 @@ class UnfinishedProbe:
 
     def remove(self):
         self.path.unlink(missing_ok=True)
+
+
+def _refuse_bomb(path):
+    """`save` does not compress: what unpacks to more than the file was not written by it."""
+    with zipfile.ZipFile(path) as archive:
+        if sum(member.file_size for member in archive.infolist()) > path.stat().st_size:
+            raise ValueError(f"{path} unpacks to more than it is")
 
 
 def _key(number):

@@ -12,6 +12,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 
 from ..atomic_file import write_atomically
+from ..json_file import read_object
 
 FOLDER = "evaluation"
 KEYS = ("tool", "date", "model", "data", "settings", "rows")
@@ -32,11 +33,16 @@ def load_all(workdir) -> dict[str, dict]:
     """name -> result, of all in the folder, in order of their names. Files that are not ours are refused."""
     found = {}
     for path in sorted((Path(workdir) / FOLDER).glob("*.json"), key=lambda path: path.stem):
-        try:
-            result = json.loads(path.read_text("utf-8"))
-        except ValueError as error:
-            raise ValueError(f"{path} is not JSON ({error}). Remove it, or measure again.") from None
-        if not isinstance(result, dict) or not set(KEYS) <= set(result):
+        result = read_object(path, "a result of ours", "Remove it, or measure again.")
+        if not is_result(result):
             raise ValueError(f"{path} is not a result of ours: it needs {', '.join(KEYS)}. Remove it.")
         found[path.stem] = result
     return found
+
+
+def is_result(content: dict) -> bool:
+    """Whether this has the form of what `save` writes."""
+    kinds = (str, str, dict, dict, dict, list)
+    return all(isinstance(content.get(key), kind) for key, kind in zip(KEYS, kinds, strict=True)) and all(
+        isinstance(row, dict) for row in content["rows"]
+    )

@@ -61,9 +61,9 @@ def _keras(file, threads):
     import tensorflow as tf
 
     _limit(tf, threads)
-    import keras
+    from . import keras_file
 
-    network = keras.models.load_model(file)
+    network = keras_file.load(file)
     compiled = tf.function(lambda images: network(images, training=False), reduce_retracing=True)
     return lambda images: {"features": compiled(tf.constant(images)).numpy()}
 

@@ -4,8 +4,10 @@ from dataclasses import dataclass
 
 import keras
 
+from .. import json_file
 from ..data import digits, from_folder, from_tfds, imbalanced
 from ..models import SelfLabelModel, backbone
+from . import checkpoints
 from .self_label_callback import SelfLabelCallback
 from .sgd import CoupledSGD
 
@@ -22,6 +24,28 @@ class TrainingSet:
     @classmethod
     def of(cls, source):
         return cls(source.name, source.num_examples, tuple(source.image_shape), source.fingerprint)
+
+    @classmethod
+    def from_checkpoint(cls, checkpoint, num_clusters):
+        """As a checkpoint tells it, which anybody may have written.
+
+        What its file is too small for is refused: the model would be made first, whatever its size, and compared then.
+        """
+        remedy = "Resume from another one, or train again."
+        with json_file.trusting(checkpoint.path, "a checkpoint", remedy):
+            facts = checkpoint.facts["training_set"]
+            found = cls(**facts | {"image_shape": tuple(facts["image_shape"])})
+            numbers = (found.num_examples, *found.image_shape)
+            if len(numbers) != 4 or not all(type(number) is int and 0 < number < 2**40 for number in numbers):
+                raise TypeError(f"training_set {facts}")
+        least = 4 * (found.num_examples * len(num_clusters) + sum(num_clusters))  # labels and heads
+        stored = (checkpoint.path / checkpoints.STATE).stat().st_size
+        if least > stored:
+            raise ValueError(
+                f"{checkpoint.path} says that its run has {found.num_examples} images and {len(num_clusters)} heads, "
+                f"which take {least} bytes or more, but its state has {stored}. {remedy}"
+            )
+        return found
 
 
 def make_source(config, split=None, without=()):

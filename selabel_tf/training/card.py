@@ -2,11 +2,11 @@
 
 import dataclasses
 import hashlib
-import json
 from pathlib import Path
 
 import numpy as np
 
+from .. import json_file
 from ..data.augment import POLICIES
 from ..evaluation import results
 from ..evaluation.report import Table
@@ -70,7 +70,9 @@ PLAIN = {
 def write(run, path=None) -> Path:
     """Writes the card of a TrainedRun to `path`, by default into its folder; the path."""
     path = Path(path or run.workdir / FILE)
-    model_card.write(path, describe(run))
+    with json_file.trusting(run.workdir, "the records of a run", "Remove what is not of this run, or train again."):
+        card = describe(run)
+    model_card.write(path, card)
     return path
 
 
@@ -169,13 +171,11 @@ def evaluation_tables(workdir):
     """The Tables of results.json, and those that the evaluation tools left."""
     record = workdir / "results.json"
     if record.is_file():
-        try:
-            tables = json.loads(record.read_text("utf-8"))["tables"]
+        what = "the results.json of a run", "Train again to measure it."
+        content = json_file.read_object(record, *what)
+        with json_file.trusting(record, *what):
+            tables = content["tables"]
             made = [Table(table["title"], table["columns"], table["rows"], table["note"]) for table in tables]
-        except (ValueError, KeyError, TypeError) as error:
-            raise ValueError(
-                f"{record} is not the results.json of a run ({error}). Train again to measure it."
-            ) from error
         yield from made
     for name, result in results.load_all(workdir).items():
         columns = list(dict.fromkeys(column for row in result["rows"] for column in row))

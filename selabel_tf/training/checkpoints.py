@@ -303,5 +303,5 @@ def _verified(path):
     try:
         manifest = json.loads(text)
         return Checkpoint(path, manifest["facts"], tuple(manifest["variables"]), sums[STATE])
-    except (ValueError, KeyError, TypeError):
+    except (ValueError, KeyError, TypeError, RecursionError):
         raise _DamagedError(f"its {MANIFEST} is not one of ours") from None

@@ -4,11 +4,11 @@ Nothing is measured here, and nothing is written. A run may be finished or not; 
 beside it, configs/results/<name>.json and <name>-*.json, or none.
 """
 
-import json
 from dataclasses import replace
 from pathlib import Path
 
 from .. import config as configs
+from .. import json_file
 from ..evaluation import comparison, paper, results
 from . import checkpoints, experiment
 
@@ -16,12 +16,13 @@ from . import checkpoints, experiment
 def entries_of(name) -> list[comparison.Entry]:
     """The rows of a run folder, or of a config (a .py file, or a bare name for configs/<name>.py)."""
     path = Path(name)
-    if path.is_dir():
-        return _of_run(str(name), path)
-    if path.suffix == ".py":
-        return _of_config(path)
-    if path.name == str(name):
-        return _of_config(Path("configs") / f"{name}.py")
+    with json_file.trusting(name, "results", "Remove what is not of this run, or measure again."):
+        if path.is_dir():
+            return _of_run(str(name), path)
+        if path.suffix == ".py":
+            return _of_config(path)
+        if path.name == str(name):
+            return _of_config(Path("configs") / f"{name}.py")
     raise ValueError(
         f"{name} is neither a run folder nor a config file (.py). Give the --workdir of a tools.train run."
     )
@@ -81,7 +82,7 @@ def _of_config(path):
     for file in filter(Path.is_file, kept):
         content = _json(file)
         summary |= content.get("numbers", {})
-        if set(results.KEYS) <= set(content):
+        if results.is_result(content):
             evaluation[file.stem] = content
         if content.get("config_hash", configs.config_hash(config)) != configs.config_hash(config):
             remarks += (f"{file} is of an earlier version of this config",)
@@ -140,10 +141,4 @@ def _elsewhere(row, images, measures, remarks):
 
 
 def _json(path):
-    try:
-        content = json.loads(path.read_text("utf-8"))
-    except ValueError as error:
-        raise ValueError(f"{path} is not JSON ({error}). Remove it, or measure again.") from None
-    if not isinstance(content, dict):
-        raise ValueError(f"{path} is no result of ours: it holds a {type(content).__name__}, expected an object.")
-    return content
+    return json_file.read_object(path, "a result of ours", "Remove it, or measure again.")

@@ -2,20 +2,20 @@
 
     quarantine.csv      # selabel_tf quarantine, format 1
                         # examined: 1281167             images that were decoded once
-                        # fingerprint: 5f0c...          of the training images, those below left out
                         id,reason
                         plates/0007.jpg,is not an image: it is empty
 
 An image set aside is as if it had never been in the set: the others have the index that they would have without it.
-When training has begun the list stands. It is applied again, unseen, when the run is resumed and when tools read the
+Once there is a checkpoint the list stands. It is applied again, unseen, when the run is resumed and when tools read the
 run folder; so an image that is mended, or removed, shifts no index. An image that goes bad later, or is added, makes
-a set that is not the run's: that is refused. Until training has begun, each start looks at the images anew.
+a set of another fingerprint than the checkpoint's. Until there is a checkpoint, each start looks at the images anew.
 
 A set that is decoded into memory as it is opened needs no second look.
 """
 
 import csv
 import io
+import re
 from pathlib import Path
 
 from ..atomic_file import write_atomically
@@ -25,6 +25,7 @@ from .assembly import make_source
 
 FILE = "quarantine.csv"
 TITLE = "# selabel_tf quarantine, format 1"
+EXAMINED = r"# examined: \d+"
 HEADER = ["id", "reason"]
 NAMED = 5  # bad images in a message; the file has all
 
@@ -37,8 +38,8 @@ def settle(config, workdir, *, say=lambda text: None, on_progress=None):
         on_progress: called with (images decoded, of how many).
     """
     path = Path(workdir) / FILE
-    if path.is_file() and (Path(workdir) / "config.json").is_file():  # training has begun
-        return _settled_before(config, path)
+    if path.is_file() and any((Path(workdir) / "checkpoints").glob("[!.]*")):  # whole or torn: there was one
+        return make_source(config, without=_read(path))
     if config.data.source == "digits":
         return make_source(config)
     if config.data.source == "tfds":
@@ -55,7 +56,7 @@ def settle(config, workdir, *, say=lambda text: None, on_progress=None):
 def set_aside(workdir) -> dict[str, str]:
     """id -> what is wrong, of the images that the run in `workdir` set aside."""
     path = Path(workdir) / FILE
-    return _read(path)[1] if path.is_file() else {}
+    return _read(path) if path.is_file() else {}
 
 
 def _inspect(config, on_progress):
@@ -80,9 +81,8 @@ def _set_aside(config, path, bad, examined, say):
     place = config.data.path or f"{config.data.name}/{config.data.split}"
     share = len(bad) / examined
     too_many = share > config.data.max_bad_share
-    source = None if too_many else make_source(config, without=bad)
     path.parent.mkdir(parents=True, exist_ok=True)
-    write_atomically(path, _text(bad, examined, "none" if source is None else source.fingerprint))
+    write_atomically(path, _text(bad, examined))
     named = [f"\n  {_shown(one)} {reason}" for one, reason in list(bad.items())[:NAMED]]
     named += [f"\n  and {len(bad) - NAMED} more"] * (len(bad) > NAMED)
     count = f"{len(bad)} of {examined} images of {place} cannot be used ({100 * share:.3g}%)"
@@ -94,20 +94,7 @@ def _set_aside(config, path, bad, examined, say):
         )
     if bad:
         say(f"{count} and are left out; all are in {path}:{''.join(named)}")
-    return source
-
-
-def _settled_before(config, path):
-    facts, bad = _read(path)
-    source = make_source(config, without=bad)
-    if source.fingerprint != facts["fingerprint"]:
-        raise ValueError(
-            f"The images of {source.name} have changed since this run began: their fingerprint is "
-            f"{source.fingerprint[:12]}, {path} says {facts['fingerprint'][:12]}. An image was added, removed, renamed "
-            "or changed, and labels would meet the wrong images. Bring the images back as they were, or begin "
-            "a new run in a --workdir of its own."
-        )
-    return source
+    return make_source(config, without=bad)
 
 
 def _shown(name):
@@ -115,27 +102,26 @@ def _shown(name):
     return name if name.isprintable() else repr(name)
 
 
-def _text(bad, examined, fingerprint):
+def _text(bad, examined):
     rows = io.StringIO()
     writer = csv.writer(rows, lineterminator="\n", quoting=csv.QUOTE_ALL)  # a name may hold any character
     writer.writerows((harmless(one), harmless(reason)) for one, reason in bad.items())
-    head = [TITLE, f"# examined: {examined}", f"# fingerprint: {fingerprint}", ",".join(HEADER)]
+    head = [TITLE, f"# examined: {examined}", ",".join(HEADER)]
     return "\n".join(head) + "\n" + rows.getvalue()
 
 
 def _read(path):
-    """(facts, {id: reason}) of a quarantine.csv."""
+    """{id: reason} of a quarantine.csv."""
     text = path.read_bytes().decode("utf-8", "surrogateescape")  # as it was written; file names may be any bytes
-    head, lines = text.split("\n", 4)[:4], text.split("\n", 4)[-1]
-    facts = dict(line.removeprefix("# ").partition(": ")[::2] for line in head[1:3])
+    *head, lines = text.split("\n", 3)
     try:
         rows = list(csv.reader(io.StringIO(lines, newline=""), strict=True))
-        whole = head[0] == TITLE and head[3:] == [",".join(HEADER)] and set(facts) == {"examined", "fingerprint"}
     except csv.Error:
-        whole = False
-    if not whole or not text.endswith("\n") or any(len(row) != len(HEADER) for row in rows):
+        rows = [()]
+    known = len(head) == 3 and (head[0], head[2]) == (TITLE, ",".join(HEADER)) and re.fullmatch(EXAMINED, head[1])
+    if not known or not text.endswith("\n") or any(len(row) != len(HEADER) for row in rows):
         raise ValueError(
             f"{path} is damaged: it is not the list of images that this run set aside. Bring it back; "
             "without it the labels of this run cannot be given to their images safely."
         )
-    return facts, {original(one): original(reason) for one, reason in rows}
+    return {original(one): original(reason) for one, reason in rows}

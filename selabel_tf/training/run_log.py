@@ -147,7 +147,7 @@ def _events(folder):
 def _is_record(line):
     try:
         record = json.loads(line)
-    except json.JSONDecodeError:
+    except (ValueError, RecursionError):
         return False
     return isinstance(record, dict) and type(record.get("step")) is int
 

@@ -11,6 +11,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from .. import config as configs
+from .. import json_file
 from ..config import Config
 from ..models import SelfLabelModel
 from . import checkpoints
@@ -84,11 +85,11 @@ def load_run(workdir) -> TrainedRun:
             raise ValueError(
                 f"{workdir} has no checkpoint yet. Let the run reach its first one, or resume it with tools.train."
             )
-        facts = checkpoint.facts["training_set"]
-        training_set = TrainingSet(**facts | {"image_shape": tuple(facts["image_shape"])})
-        model = model or make_model(config, training_set)
         try:
-            checkpoints.restore(checkpoint, model)
+            training_set = TrainingSet.from_checkpoint(checkpoint, config.model.num_clusters)
+            model = model or make_model(config, training_set)
+            with json_file.trusting(checkpoint.path, "a checkpoint", "Resume from another one, or train again."):
+                checkpoints.restore(checkpoint, model)
         except FileNotFoundError:  # the run goes on, and has removed it since we looked: there is a newer one
             continue
         return TrainedRun(workdir, config, checkpoint, training_set, model)

@@ -130,15 +130,15 @@ def test_two_replicas_give_the_labels_of_one(two_replicas, monkeypatch):
     monkeypatch.setattr(storage, "ROWS_PER_BLOCK", 64)
     for newton_clusters in (256, 0):
         monkeypatch.setattr(sinkhorn, "NEWTON_CLUSTERS", newton_clusters)
-        alone = Relabeller(make_model(), Views(), tolerance=1e-5).run(0, [0])[0]
+        alone = Relabeller(make_model(), Views(), tolerance=1e-6).run(0, [0])[0]
         trunk = keras.Sequential([keras.Input((4, 3, 1)), keras.layers.Flatten()])
         with two_replicas.scope():
             model = make_model(trunk=trunk)
-        relabeller = Relabeller(model, Views(), tolerance=1e-5)
+        relabeller = Relabeller(model, Views(), tolerance=1e-6)
         together = relabeller.run(0, [0])[0]
         scores = relabeller._scores([Views().images.reshape(N, D)], 0)
         assert [block.device[-5:] for block in scores] == ["CPU:0", "CPU:1", "CPU:0", "CPU:1"]
-        assert (alone.labels_after == together.labels_after).mean() > 0.99
+        assert (alone.labels_after == together.labels_after).mean() >= 0.999
         np.testing.assert_allclose(alone.solution.log_alpha, together.solution.log_alpha, atol=1e-2)
 
 

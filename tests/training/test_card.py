@@ -72,7 +72,7 @@ def test_an_unfinished_run_has_a_card_of_its_last_checkpoint(folder):
 
 def test_a_damaged_results_file_is_named(folder):
     (folder / "results.json").write_text('{"facts": {}}')
-    with pytest.raises(ValueError, match=r"results\.json is not the results.json of a run"):
+    with pytest.raises(ValueError, match=r"results\.json does not hold the results.json of a run as"):
         card.write(load_run(folder))
 
 

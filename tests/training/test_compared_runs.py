@@ -173,7 +173,7 @@ def test_what_is_neither_a_run_nor_a_config_is_refused(tmp_path, run):
     with pytest.raises(FileNotFoundError, match="No config file configs/nothing"):
         entries_of("nothing")
     (run / "results.json").write_text("{")
-    with pytest.raises(ValueError, match="json is not JSON"):
+    with pytest.raises(ValueError, match=r"json is not a result of ours: it is not JSON"):
         entries_of(run)
     (run / "results.json").write_text("[]")
     with pytest.raises(ValueError, match="holds a list, expected an object"):

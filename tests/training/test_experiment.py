@@ -225,7 +225,7 @@ def test_mixed_precision_comes_to_its_end(tmp_path, small_config):
     assert keras.config.dtype_policy().name == "float32"
 
 
-def test_a_damaged_image_is_named_in_one_line(tmp_path, small_config):
+def test_a_damaged_image_among_few_stops_the_run_by_its_name(tmp_path, small_config):
     for number in range(7):
         keras.utils.save_img(tmp_path / f"{number}.png", np.random.default_rng(number).random((16, 16, 3)))
     whole = (tmp_path / "3.png").read_bytes()
@@ -233,9 +233,10 @@ def test_a_damaged_image_is_named_in_one_line(tmp_path, small_config):
     config = small_config(
         data=Data(source="folder", path=str(tmp_path)), model=Model(num_clusters=(3,)), augment=Augment()
     )
-    with pytest.raises(ValueError, match=r"3\.png") as raised:
+    with pytest.raises(
+        ValueError, match=r"1 of 7 images .*\n  3\.png cannot be decoded as an image [^\n]*\nAll are in"
+    ):
         experiment.run(config, tmp_path.parent / "damaged-run")
-    assert "\n" not in str(raised.value)
 
 
 def test_a_folder_of_images_without_classes_runs_too(tmp_path, small_config):

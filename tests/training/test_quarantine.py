@@ -12,10 +12,11 @@ from PIL import Image
 from selabel_tf import data
 from selabel_tf.config import Augment, Data, Evaluation
 from selabel_tf.export import labels as label_files
-from selabel_tf.training import distribution, experiment, quarantine
+from selabel_tf.training import card, distribution, experiment, quarantine
 from selabel_tf.training.trained_run import load_run
 
 N = 31
+HOSTILE = ("<script>alert(1)<script>.png", "=cmd().png", "| [x](y) `z` {{ 7 * 7 }}.png")  # in place of 01, 02 and 03
 BAD = {"000 empty.png": b"", "a note.png": b"no image", "=cmd()'.png": b"\xff\xd8\xff", 'z\r\n"line",.png': b"GIF89a"}
 
 
@@ -30,7 +31,8 @@ def photos(tmp_path):
     folder = tmp_path / "photos"
     folder.mkdir()
     for i, image in enumerate(data.digits().stored_images(np.arange(N))):
-        Image.fromarray(np.uint8(255 * image[..., 0])).save(folder / f"{i:02d}.png")
+        name = HOSTILE[i - 1] if 1 <= i <= len(HOSTILE) else f"{i:02d}.png"
+        Image.fromarray(np.uint8(255 * image[..., 0])).save(folder / name)
     for name, content in BAD.items():
         (folder / name).write_bytes(content)
     return folder
@@ -62,30 +64,36 @@ def test_a_run_sets_bad_images_aside_as_if_they_had_never_been_there(tmp_path, p
     shutil.copytree(photos, clean, ignore=lambda _, names: set(names) & set(BAD))
     expected = quarantine.settle(make_config(clean), tmp_path / "another")
     labels = label_files.read(tmp_path / "run" / "labels.csv", expected.fingerprint)
-    assert labels.ids == expected.ids == tuple(f"{i:02d}.png" for i in range(N))
+    assert labels.ids == expected.ids == tuple(sorted({path.name for path in clean.iterdir()}))
+    assert set(HOSTILE) < set(labels.ids)
+    assert ",'=cmd().png," in (tmp_path / "run" / "labels.csv").read_text()
+    page = (tmp_path / "run" / "report.html").read_text()
+    assert "<script>alert" not in page and "49" + ".png" not in page
     lines = (tmp_path / "another" / "quarantine.csv").read_text().splitlines()
-    assert lines[1] == f"# examined: {N}" and lines[3:] == ["id,reason"]
+    assert lines[1] == f"# examined: {N}" and lines[2:] == ["id,reason"]
 
     # What reads the run folder leaves the same images out; of other images none.
     run = load_run(tmp_path / "run")
     train, _ = run.sources()
+    assert "<script>" not in card.write(run, tmp_path / "card.md").read_text()
+    (tmp_path / "card.md").unlink()
     assert train.fingerprint == run.training_set.fingerprint and train.ids == labels.ids
     (clean / "00.png").rename(clean / "a note.png")  # a good one, whose name is on the list
     other, _ = run.sources([f"data.path={clean}"])
     assert other.num_examples == N and "a note.png" in other.ids
 
 
-def claim(folder, config):
-    """As if training had begun: the first thing it does is to write its config."""
-    (folder / "config.json").write_text(experiment.configs.to_json(config))
+def begin(folder, finished_run):
+    """As if training had come to its first checkpoint."""
+    shutil.copytree(finished_run / "checkpoints", folder / "checkpoints")
 
 
-def test_once_training_has_begun_the_list_stands(tmp_path, photos, make_config, monkeypatch):
+def test_once_there_is_a_checkpoint_the_list_stands(tmp_path, photos, make_config, finished_run, monkeypatch):
     config, run = make_config(photos), tmp_path / "run"
     before = quarantine.settle(config, run)
-    claim(run, config)
+    begin(run, finished_run)
     monkeypatch.setattr(quarantine, "_inspect", None)  # nothing is decoded again
-    (photos / "a note.png").write_bytes((photos / "03.png").read_bytes())  # mended
+    (photos / "a note.png").write_bytes((photos / "04.png").read_bytes())  # mended
     (photos / "000 empty.png").unlink()  # removed
     after = quarantine.settle(config, run)
     assert after.ids == before.ids and after.fingerprint == before.fingerprint
@@ -102,19 +110,20 @@ def test_once_training_has_begun_the_list_stands(tmp_path, photos, make_config, 
     ],
     ids=["changed", "removed", "renamed", "added", "cut off"],
 )
-def test_images_that_change_after_training_has_begun_are_refused(tmp_path, photos, make_config, change):
+def test_images_that_change_after_a_checkpoint_have_another_fingerprint(
+    tmp_path, photos, make_config, finished_run, change
+):
     config, run = make_config(photos), tmp_path / "run"
-    quarantine.settle(config, run)
-    claim(run, config)
+    before = quarantine.settle(config, run).fingerprint
+    begin(run, finished_run)
     change(photos)
-    with pytest.raises(ValueError, match=r"photos have changed since this run began.*Bring the images back"):
-        quarantine.settle(config, run)
+    assert quarantine.settle(config, run).fingerprint != before
 
 
-def test_until_training_has_begun_every_start_looks_anew(tmp_path, photos, make_config):
+def test_until_there_is_a_checkpoint_every_start_looks_anew(tmp_path, photos, make_config):
     config, run = make_config(photos), tmp_path / "run"
     assert quarantine.settle(config, run).num_examples == N
-    (photos / "a note.png").write_bytes((photos / "03.png").read_bytes())
+    (photos / "a note.png").write_bytes((photos / "04.png").read_bytes())
     assert quarantine.settle(config, run).num_examples == N + 1
 
 
@@ -147,13 +156,13 @@ def test_a_folder_of_nothing_but_bad_images_stops_the_run(tmp_path, make_config)
         quarantine.settle(make_config(tmp_path / "photos", max_bad_share=0.9), tmp_path / "run")
 
 
-def test_a_list_that_was_tampered_with_is_refused(tmp_path, photos, make_config):
+def test_a_list_that_was_tampered_with_is_refused(tmp_path, photos, make_config, finished_run):
     config, run = make_config(photos), tmp_path / "run"
     quarantine.settle(config, run)
-    claim(run, config)
+    begin(run, finished_run)
     path = run / quarantine.FILE
     whole = path.read_bytes()
-    for content in (b"", b"\xff\xfe", whole[:-1], whole[:-9], whole.replace(b"fingerprint", b"x"), whole + b'"a\n'):
+    for content in (b"", b"\xff\xfe", whole[:-1], whole[:-9], whole.replace(b"examined", b"x"), whole + b'"a\n'):
         path.write_bytes(content)
         with pytest.raises(ValueError, match=r"quarantine\.csv is damaged: .*Bring it back"):
             quarantine.settle(config, run)
