@@ -144,8 +144,8 @@ def test_help_explains_every_flag():
     command = [sys.executable, "-m", "tools.finetune", "--help"]
     output = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, env=ENVIRONMENT, timeout=600).stdout
     flags = (
-        "weights layers batch_norm schedule epochs min_steps batch_size learning_rate l2 augment crops save_every devices "
-        "seed set workdir"
+        "weights layers batch_norm schedule epochs min_steps batch_size learning_rate l2 augment crops save_every "
+        "devices seed set workdir"
     )
     for word in (*(f"--{flag}" for flag in flags.split()), "voc/2007", "11-point", "difficult"):
         assert word in output
