@@ -12,6 +12,9 @@ import keras
 import numpy as np
 import pytest
 
+from selabel_tf.config import Augment, Data, Evaluation, Label, Model
+from selabel_tf.training import distribution, experiment
+
 ROOT = Path(__file__).resolve().parents[1]
 ENVIRONMENT = {k: v for k, v in os.environ.items() if not k.startswith(("TF_", "PYTEST"))}
 
@@ -45,6 +48,7 @@ for line in sys.stdin.read().splitlines():
 SHORT = "--epochs=4 --min_steps=0 --batch_size=13 --learning_rate=0.03 --l2=0.001 --seed=3"
 RANDOM = "--weights=random --schedule=steps --epochs=1 --min_steps=5 --augment=flip"
 FROZEN = "--layers=classifier --crops=10 --epochs=1 --min_steps=0 --batch_norm=inference --save_every=5 --devices=cpu"
+VOC = "--layers=3 --epochs=3 --min_steps=0 --batch_size=14 --crops=10"
 OTHER = "--layers=2 --epochs=1 --min_steps=0 --set=data.examples_per_class=11"
 MISTAKES = {
     "--layers=conv9": "small_conv has no block 'conv9'",
@@ -59,12 +63,31 @@ MISTAKES = {
 
 
 @pytest.fixture(scope="module")
-def done(finished_run, tmp_path_factory):
+def voc_run(small_config, small_voc, tmp_path_factory):
+    """A run on a small PASCAL VOC: a network as it was drawn."""
+    config = small_config(
+        data=Data(source="tfds", name="voc/2007", split="train+validation", test_split="test", data_dir=str(small_voc)),
+        augment=Augment(policy="crop_flip", size=16),
+        model=Model(num_clusters=(3,)),
+        label=Label(num_relabels=0),
+        evaluation=Evaluation(knn=False, kmeans=False),
+        epochs=0,
+    )
+    folder = tmp_path_factory.mktemp("voc") / "run"
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(distribution, "make_deterministic_on_cpu", keras.utils.set_random_seed)
+        experiment.run(config, folder)
+    return folder
+
+
+@pytest.fixture(scope="module")
+def done(finished_run, voc_run, tmp_path_factory):
     """(folder of the run that was interrupted, that of one that was not, what each call printed)."""
     folder = tmp_path_factory.mktemp("runs")
     cut, through = (shutil.copytree(finished_run, folder / name) for name in ("cut", "through"))
     lines = [f"!--workdir={cut} {SHORT}", f"--workdir={cut} {SHORT}", f"--workdir={through} {SHORT}"]
     lines += [f"--workdir={cut} {line}" for line in (RANDOM, FROZEN, OTHER, *MISTAKES)]
+    lines += [f"--workdir={voc_run} {VOC}"]
     program = [sys.executable, "-c", CALLS]
     options = {"cwd": ROOT, "capture_output": True, "text": True, "env": ENVIRONMENT, "timeout": 600}
     process = subprocess.run(program, input="\n".join(lines), **options)
@@ -135,8 +158,25 @@ def test_options(done):
     assert not result(cut, "finetune_2-digits")["data"]["own"]
 
 
+def test_several_classes_for_each_image_are_judged_by_average_precision(done, voc_run):
+    printed = done[2][-1]
+    assert "42 images of 5 classes to train on, tested on 29 images of voc/2007/test" in printed
+    assert "trained weights, training 3: 3 epochs of batch 14, augmented by crop_flip" in printed
+    assert re.search(r"^class +positives +ignored +AP 11-point +AP all-points +AP plain$", printed, re.MULTILINE)
+    for name in ("mean", "aeroplane", "bicycle", "bird"):
+        assert re.search(rf"^{name} +\d+ +\d+ +\d\.\d{{3}} +\d\.\d{{3}} +\d\.\d{{3}}$", printed, re.MULTILINE)
+    assert re.search(r"^boat +0 +[1-9]\d* +- +- +-$", printed, re.MULTILINE)
+    assert (
+        "10 crops; tested on 29 images of voc/2007/test. No test image shows boat, bottle: not in the mean." in printed
+    )
+    rows = result(voc_run, "finetune_3")["rows"]
+    assert [row["class"] for row in rows] == ["mean", "aeroplane", "bicycle", "bird", "boat", "bottle"]
+    assert rows[0]["ap11"] == pytest.approx(np.mean([row["ap11"] for row in rows[1:4]]))
+    assert all(row["ap11"] is None for row in rows[4:])
+
+
 def test_mistakes_are_explained(done):
-    for (line, words), printed in zip(MISTAKES.items(), done[2][6:], strict=True):
+    for (line, words), printed in zip(MISTAKES.items(), done[2][6:-1], strict=True):
         assert "ERROR ValueError" in printed and words in printed, line
 
 
@@ -144,8 +184,8 @@ def test_help_explains_every_flag():
     command = [sys.executable, "-m", "tools.finetune", "--help"]
     output = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, env=ENVIRONMENT, timeout=600).stdout
     flags = (
-        "weights layers batch_norm schedule epochs min_steps batch_size learning_rate l2 augment crops save_every devices "
-        "seed set workdir"
+        "weights layers batch_norm schedule epochs min_steps batch_size learning_rate l2 augment crops save_every "
+        "devices seed set workdir"
     )
     for word in (*(f"--{flag}" for flag in flags.split()), "voc/2007", "11-point", "difficult"):
         assert word in output

@@ -38,6 +38,8 @@ from selabel_tf.training.label_tasks import SingleLabel
 from selabel_tf.training.labelled_images import labelled_images
 from tools import console, fitting, judged_run
 
+flags.adopt_module_key_flags(judged_run)  # --help shows them, too
+flags.adopt_module_key_flags(fitting)
 WEIGHTS = flags.DEFINE_enum(
     "weights",
     "trained",

@@ -26,6 +26,8 @@ from selabel_tf.training import distribution, semi_supervised
 from selabel_tf.training.labelled_images import labelled_images
 from tools import console, fitting, judged_run
 
+flags.adopt_module_key_flags(judged_run)  # --help shows them, too
+flags.adopt_module_key_flags(fitting)
 FRACTIONS = flags.DEFINE_list("fractions", ["0.01", "0.1"], "Shares of the training images that are labelled; 1: all.")
 SEEDS = flags.DEFINE_list("seeds", ["0"], "Whole numbers, each a draw of the labelled images and a training.")
 METHODS = flags.DEFINE_list("methods", list(semi_supervised.METHODS), "Of probe, finetune, scratch.")

@@ -6,6 +6,8 @@ A measure is a name and a share of 1:
     linear conv5, linear pool ...   linear probe on that layer; "... 10-crop" and "... top5" where measured so
     nmi, ami, ari, accuracy         labels of the training images against the true classes, mean of all heads
     test nmi, test ami ...          what the heads predict for unseen images, mean of all heads
+    finetune all, finetune fc6 ...  top-1 after fine-tuning these layers; "... mAP" of several classes for each image
+    from scratch                    the same network and budget from random weights; with a part of it "random fc6"
 
 They are read from what a run keeps: `numbers` of its results.json, and the evaluation tools' files, which win. A
 paper's figure stands beside ours only in the same setting (see `paper.beside`); the paper's other figures for the
@@ -70,7 +72,7 @@ def of_summary(numbers, knn_k=None, knn_sigma=None) -> tuple[dict, dict, tuple]:
 
 def of_result(result) -> tuple[dict, dict, tuple]:
     """(measures, {baseline: measures}, remarks) of one file of an evaluation tool; of other tools nothing."""
-    readers = {"knn": _of_knn, "linear_probe": _of_probe, "clusters": _of_clusters}
+    readers = {"knn": _of_knn, "linear_probe": _of_probe, "clusters": _of_clusters, "finetune": _of_finetuning}
     reader = readers.get(result["tool"])
     return reader(result["rows"], result["settings"] or {}) if reader else ({}, {}, ())
 
@@ -131,6 +133,17 @@ def _of_clusters(rows, settings):
             prefix = "" if row.get("labelling") == "labels" else "test "
             measures |= {prefix + name: row[name] for name in CLUSTER_MEASURES if row.get(name) is not None}
     return measures, {}, ()
+
+
+def _of_finetuning(rows, settings):
+    layers = settings["layers"]
+    name = f"finetune {layers}"
+    if settings["weights"] == "random":
+        name = "from scratch" if layers == "all" else f"random {layers}"
+    row = rows[0]  # of several classes for each image the mean
+    measure, value = (name, row["top1"]) if "top1" in row else (f"{name} mAP", row["ap11"])
+    crops = "10 crops" if settings.get("crops") == 10 else "1 crop"
+    return {measure: value}, {}, (f"{measure} with {settings['labelled']} labelled images, {crops}",)
 
 
 def _features(row):
@@ -197,7 +210,7 @@ def _without_repeats(entries):
 
 
 def _shown(ours, papers, layers):
-    """The measures to show, in order: kNN, linear probes, clusters of the labels, clusters of unseen images."""
+    """The measures to show, in order: kNN, linear probes, fine-tuning, clusters of labels and of unseen images."""
     found = list(dict.fromkeys(measure for row in (*ours, *papers) for measure in row))
     probes = [measure for measure in found if measure.startswith("linear")]
     if layers == "last":
@@ -206,8 +219,9 @@ def _shown(ours, papers, layers):
         last = {measure for row in kinds for measure in row.values()}
         printed = {measure for row in papers for measure in row}
         probes = [m for m in probes if m in last and (not m.endswith("top5") or m in printed)]
+    tuned = [measure for measure in found if measure.startswith(("finetune", "from scratch", "random"))]
     clusters = [m for m in (f"test {name}" for name in CLUSTER_MEASURES) if m in found]
-    return ["knn", *(probes or ["linear"]), *CLUSTER_MEASURES, *clusters]
+    return ["knn", *(probes or ["linear"]), *tuned, *CLUSTER_MEASURES, *clusters]
 
 
 def _kind(measure):

@@ -134,7 +134,7 @@ def _baseline(row, what, measures):
 
 
 def _elsewhere(row, images, measures, remarks):
-    judged = images.split("/")[0] if "/" in images else f"folder {images}"  # TFDS names are name/split
+    judged = images.rpartition("/")[0] if "/" in images else f"folder {images}"  # TFDS: name/split, name/config/split
     told = tuple(f"on {images}: {remark}" for remark in remarks)
     setting = replace(row.setting, judged=judged)
     return replace(row, images=images, setting=setting, measures=measures, remarks=told, kind="elsewhere")

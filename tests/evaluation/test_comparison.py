@@ -144,6 +144,33 @@ def test_the_last_layer_is_the_last_measured_whatever_its_name():
     assert "linear stage4" not in comparison.compare([probed]).table.columns
 
 
+@pytest.mark.parametrize(
+    "weights, layers, row, measure",
+    [
+        ("trained", "all", {"top1": 0.5, "top5": 0.9}, "finetune all"),
+        ("trained", "fc6", {"class": "mean", "ap11": 0.5, "ap": 0.4}, "finetune fc6 mAP"),
+        ("random", "all", {"top1": 0.5, "top5": None}, "from scratch"),
+        ("random", "classifier", {"top1": 0.5, "top5": None}, "random classifier"),
+    ],
+)
+def test_fine_tuning_is_a_measure_named_by_what_trains(weights, layers, row, measure):
+    settings = {"weights": weights, "layers": layers, "labelled": 50, "crops": 10}
+    measures, baselines, remarks = comparison.of_result(result("finetune", [row, {"class": "x"}], settings))
+    assert (measures, baselines) == ({measure: 0.5}, {})
+    assert remarks == (f"{measure} with 50 labelled images, 10 crops",)
+    assert cell(comparison.compare([replace(DIGITS, measures=measures)]), 0, measure) == "50.0"
+
+
+def test_fine_tuning_on_pascal_voc_stands_beside_the_papers():
+    setting = replace(CIFAR10, dataset="imagenet2012", judged="voc/2007", num_clusters="3000x10")
+    tuned = replace(ENTRY, setting=setting, kind="elsewhere", measures={"finetune fc6 mAP": 0.7})
+    found = comparison.compare([tuned])
+    column = found.table.columns.index("finetune fc6 mAP")
+    assert found.table.rows[0][column : column + 2] == ("70.0", "73.1")
+    assert found.table.columns[column + 1] == "(paper)"
+    assert [row["method"] for row in found.rows[1:]] == ["DeepCluster"]
+
+
 def test_unseen_images_have_columns_only_when_measured():
     unseen = replace(DIGITS, measures={"test nmi": 0.5})
     assert comparison.compare([unseen]).table.columns[-1] == "test nmi"

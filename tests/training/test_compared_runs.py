@@ -78,6 +78,8 @@ def test_other_images_are_a_row_of_their_own(run):
     assert entry.remarks[-1] == "on cifar100/train: knn was measured at epoch 2, the run is at 3: measure again"
     save(run, "knn", rows, own=False, images="cifar100")  # a folder of that name is not the TFDS set
     assert entries_of(run)[-1].setting.judged == "folder cifar100"
+    save(run, "knn", rows, own=False, images="voc/2007/train+validation")
+    assert entries_of(run)[-1].setting.judged == "voc/2007"
 
 
 def test_a_config_that_was_not_run_is_a_row_without_figures(monkeypatch):
