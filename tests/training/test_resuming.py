@@ -1,4 +1,4 @@
-"""Runs that are stopped, damaged, moved or poisoned, and what becomes of them. Bits are compared in test_tools_killed."""
+"""Runs that are stopped, damaged, moved or poisoned, and what becomes of them. Bits: test_tools_killed.py."""
 
 import os
 import shutil
@@ -81,8 +81,8 @@ def assert_same_end(ours, theirs):
     for one, other in zip(*(read_records(f / "metrics.jsonl") for f in (ours, theirs)), strict=True):
         assert one.keys() == other.keys()
         for key in one.keys() - set(TIMING):
-            close = isinstance(one[key], float) and pytest.approx(other[key], rel=1e-4, abs=1e-6)
-            assert one[key] == (close or other[key]), key
+            wanted = pytest.approx(other[key], rel=1e-4, abs=1e-6) if isinstance(other[key], float) else other[key]
+            assert one[key] == wanted, key
     assert events(ours) == events(theirs)
     one, other = (checkpoints.latest(f / "checkpoints") for f in (ours, theirs))
     assert {**one.facts, "config_hash": ""} == {**other.facts, "config_hash": ""}
@@ -159,8 +159,8 @@ def poison(model):
 def test_a_loss_that_is_no_number_ends_the_run_at_that_step(tmp_path, small_config):
     config = small_config(label=Label(num_relabels=1), checkpoint_steps=2)
     message = (
-        r"The loss is nan at step 6 \(epoch 2, learning rate 0\.05\): training has diverged\. The last good checkpoint is "
-        r".*step-00000005-labels-0001, after step 5\. .*lower optimizer\.learning_rate"
+        r"The loss is nan at step 6 \(epoch 2, learning rate 0\.05\): training has diverged\. The last good checkpoint "
+        r"is .*step-00000005-labels-0001, after step 5\. .*lower optimizer\.learning_rate"
     )
     with pytest.raises(ValueError, match=message):
         experiment.run(config, tmp_path / "run", watcher=experiment.Watcher(callbacks=(At(5, poison),)))
@@ -287,29 +287,13 @@ def test_readers_see_a_whole_checkpoint_while_the_run_writes_and_removes(finishe
     thread = threading.Thread(target=train)
     thread.start()
     try:
-        for _ in range(4):
+        for _ in range(3):
             run = load_run(folder)
             reader.append(run.checkpoint.facts["step"])
-            assert set(run.model.heads.bias.numpy()) in ({reader[-1]}, set(writer.model.heads.bias.numpy()))
-        for _ in range(100):
+            assert reader[-1] == 9 or set(run.model.heads.bias.numpy()) == {reader[-1]}
+        while len(set(reader)) < 20:
             reader.append(checkpoints.latest(folder / "checkpoints").facts["step"])
     finally:
         done.set()
         thread.join()
     assert reader == sorted(reader)
-    assert len(set(reader)) > 10  # the two did race
-
-
-def resident():
-    with open("/proc/self/statm") as file:
-        return int(file.read().split()[1])
-
-
-@pytest.mark.skipif(not os.path.exists("/proc/self/statm"), reason="resident memory is read from /proc")
-def test_memory_after_fifty_label_passes_is_that_after_five(tmp_path, small_config):
-    sizes = []
-    watcher = experiment.Watcher(on_label_pass=lambda label_pass: sizes.append(resident()))
-    config = small_config(epochs=50, batch_size=60, label=Label(num_relabels=50, schedule="linear"), evaluation=NOTHING)
-    experiment.run(config, tmp_path / "run", watcher=watcher)
-    assert len(sizes) == 50
-    assert sizes[49] < 1.05 * sizes[4]
