@@ -3,7 +3,7 @@ import stat
 
 import pytest
 
-from selabel_tf.atomic_file import atomic_file, write_atomically
+from selabel_tf.atomic_file import atomic_file, remove_leftovers, write_atomically
 
 
 @pytest.mark.parametrize("data", ["one\r\ntwo\n Zürich 東京", b"\x00\xff\r\n"])
@@ -74,6 +74,13 @@ def test_a_link_keeps_pointing_at_the_file_behind_it(tmp_path):
 def test_names_that_are_no_utf8_are_written_as_their_own_bytes(tmp_path):
     write_atomically(tmp_path / "file", os.fsdecode(b"caf\xe9.png"))
     assert (tmp_path / "file").read_bytes() == b"caf\xe9.png"
+
+
+def test_what_kills_left_is_removed_and_nothing_else(tmp_path):
+    for name in (".0123456789abcdef.tmp", ".0123456789abcdeg.tmp", ".notes.tmp", "0123456789abcdef.tmp"):
+        (tmp_path / name).write_text("")
+    remove_leftovers(tmp_path)
+    assert sorted(os.listdir(tmp_path)) == [".0123456789abcdeg.tmp", ".notes.tmp", "0123456789abcdef.tmp"]
 
 
 def test_wrong_arguments_are_refused(tmp_path):

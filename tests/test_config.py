@@ -106,6 +106,7 @@ BAD = [
     (small, {"batch_size": 0}, "batch_size=0 must be at least 1"),
     (small, {"seed": -1}, "seed=-1 must be at least 0"),
     (small, {"checkpoint_every": 0}, "checkpoint_every=0 must be at least 1"),
+    (small, {"checkpoint_steps": 0}, "checkpoint_steps=0 must be at least 1"),
     (small, {"data": "digits"}, "data='digits' must be of type Data, not str"),
     (small, {"label": cfg.Label(cluster_weights=(1, 1, 2))}, "label.cluster_weights has 3 values"),
     (small, {"model": cfg.Model(num_clusters=())}, "model.num_clusters is empty"),

@@ -7,6 +7,8 @@ A resumed run makes again what came after its checkpoint. So both are cut back t
 knows of, and hold everything once.
 """
 
+import contextlib
+import errno
 import json
 import math
 import os
@@ -71,24 +73,23 @@ class RunLog:
             path.unlink()
 
     def scalars(self, step: int, values: dict) -> None:
-        with self._summaries(len(values)).as_default(step=step):
+        with self._summaries(step, len(values)):
             for name, value in values.items():
                 tf.summary.scalar(name, value)
-        self._writer.flush()
 
     def image(self, step: int, name: str, image) -> None:
         """`image`: uint8 [1, h, w, c], c = 1 or 3."""
         image = np.asarray(image)
         if image.dtype != np.uint8 or image.ndim != 4 or image.shape[0] != 1 or image.shape[3] not in (1, 3):
             raise ValueError(f"{name}: expected uint8 [1, h, w, 1 or 3], but got {image.dtype} {image.shape}.")
-        with self._summaries(1).as_default(step=step):
+        with self._summaries(step, 1):
             tf.summary.image(name, image)
-        self._writer.flush()
 
     def close(self) -> None:
         self._file.close()
         if self._writer is not None:
-            self._writer.close()
+            with contextlib.suppress(tf.errors.ResourceExhaustedError):  # it has been told when it came up
+                self._writer.close()
 
     def __enter__(self):
         return self
@@ -96,12 +97,18 @@ class RunLog:
     def __exit__(self, *error):
         self.close()
 
-    def _summaries(self, count):
-        """The writer, for `count` more events."""
+    @contextlib.contextmanager
+    def _summaries(self, step, count):
+        """Where tf.summary writes `count` events of a step."""
         if self._writer is None:
             self._writer = tf.summary.create_file_writer(str(self.events_folder))
+        try:
+            with self._writer.as_default(step=step):
+                yield
+            self._writer.flush()
+        except tf.errors.ResourceExhaustedError as error:  # TensorFlow's word for a full disk
+            raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC), str(self.events_folder)) from error
         self.num_events += count
-        return self._writer
 
     def _reopen(self, lines):
         """Makes `lines` the whole of the file, a torn tail included in what goes, and opens it at its end."""

@@ -83,7 +83,8 @@ def load_run(workdir) -> TrainedRun:
         checkpoint = checkpoints.latest(workdir / "checkpoints")
         if checkpoint is None:
             raise ValueError(
-                f"{workdir} has no checkpoint yet. Let the run reach its first one, or resume it with tools.train."
+                f"{workdir} has no whole checkpoint yet. Let the run reach its first one, or resume it with "
+                "tools.train."
             )
         try:
             training_set = TrainingSet.from_checkpoint(checkpoint, config.model.num_clusters)

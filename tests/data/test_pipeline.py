@@ -36,6 +36,22 @@ def source():
     return data.from_arrays(IMAGES).augmented("random_resized_crop", 4)
 
 
+def test_the_rest_of_an_epoch_is_the_end_of_the_whole_one(source):
+    whole = list(source.train_batches(11, seed=3))
+    source.next_epoch = 0
+    rest = source.train_batches(11, seed=3, first_batch=3)
+    assert rest.cardinality() == 2
+    for (images, index), (wanted, where) in zip(rest, whole[3:], strict=True):
+        np.testing.assert_array_equal(index, where)
+        np.testing.assert_array_equal(images, wanted)
+
+
+@pytest.mark.parametrize(("first", "message"), [(5, "first_batch=5, but the batches are 0 to 4"), (-1, "at least 0")])
+def test_a_batch_that_an_epoch_does_not_have_is_refused(source, first, message):
+    with pytest.raises(ValueError, match=message):
+        source.train_batches(11, first_batch=first)
+
+
 def test_an_order_is_a_permutation_that_depends_on_seed_stream_and_epoch():
     keys = [KEY, KEY | {"seed": 4}, KEY | {"stream": pipeline.VIEWS}, KEY | {"epoch": 3}]
     orders = [pipeline.order(N, **key) for key in keys]

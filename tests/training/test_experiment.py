@@ -126,37 +126,6 @@ def test_progress_is_told(finished):
     assert progress[0] == (0, "images", 60, 60)
 
 
-class Kill(keras.callbacks.Callback):
-    """Ends a run as Ctrl-C would, in the middle of the third epoch."""
-
-    def on_epoch_begin(self, epoch, logs=None):
-        self.epoch = epoch
-
-    def on_train_batch_end(self, batch, logs=None):
-        if self.epoch == 2 and batch == 1:
-            raise KeyboardInterrupt
-
-
-def test_a_run_cut_short_resumes_to_the_same_end(finished, tmp_path, small_config):
-    config, folder = small_config(), tmp_path / "cut"
-    with pytest.raises(KeyboardInterrupt):
-        experiment.run(config, folder, watcher=experiment.Watcher(callbacks=(Kill(),)))
-    assert not experiment.is_finished(folder)
-    said = []
-    result = experiment.run(config, folder, watcher=experiment.Watcher(say=said.append))
-    assert "Resuming after epoch 2" in said
-    whole, resumed = (read_records(f / "metrics.jsonl") for f in (finished[0], folder))
-    assert [(r["kind"], r["step"]) for r in whole] == [(r["kind"], r["step"]) for r in resumed]
-    for ours, theirs in zip(whole, resumed, strict=True):
-        if ours["kind"] == "epoch":
-            assert ours["loss"] == pytest.approx(theirs["loss"], rel=1e-5)
-        else:
-            assert ours["objective_after"] == pytest.approx(theirs["objective_after"], rel=1e-4)
-    ours, theirs = (label_files.read(f / "labels.csv").labels for f in (finished[0], folder))
-    assert (ours == theirs).mean() > 0.98
-    assert result.numbers["knn"][2]["accuracy"] == pytest.approx(finished[2].numbers["knn"][2]["accuracy"], abs=2 / 60)
-
-
 def test_other_settings_in_the_same_folder_are_refused(finished, small_config):
     with pytest.raises(ValueError, match=r"other settings:\n  seed: 0 -> 1\n.*--workdir of its own"):
         experiment.run(small_config(seed=1), finished[0])
@@ -198,18 +167,6 @@ def test_a_run_on_two_replicas_comes_to_its_end(tmp_path, monkeypatch, two_repli
     config = small_config(batch_size=16, epochs=1, label=Label(num_relabels=1))
     result = experiment.run(config, tmp_path / "run")
     assert result.numbers["knn"][2]["accuracy"] > 0.3
-
-
-def test_a_loss_that_is_no_number_ends_the_run_and_keeps_the_checkpoints(tmp_path, small_config):
-    class Poison(keras.callbacks.Callback):
-        def on_epoch_begin(self, epoch, logs=None):
-            if epoch == 1:
-                self.model.heads.bias.assign(np.full(12, np.nan))
-
-    config = small_config(label=Label(num_relabels=1))
-    with pytest.raises(ValueError, match="The loss is nan after epoch 2: training has diverged"):
-        experiment.run(config, tmp_path / "run", watcher=experiment.Watcher(callbacks=(Poison(),)))
-    assert [p.name for p in (tmp_path / "run" / "checkpoints").iterdir()] == ["epoch-0001"]
 
 
 def test_mixed_precision_comes_to_its_end(tmp_path, small_config):

@@ -1,6 +1,8 @@
 """The log holds every record once, whatever moment the run was killed at."""
 
+import errno
 import json
+import os
 
 import numpy as np
 import pytest
@@ -90,32 +92,70 @@ def test_a_bad_line_in_the_middle_is_named_by_its_number(tmp_path, bad):
         RunLog(tmp_path)
 
 
-def test_rewinding_drops_what_came_after_the_step_and_goes_on_from_there(tmp_path):
-    write(tmp_path, {"step": 5, "a": 1}, {"step": 10, "a": 2}, {"step": 11, "a": 3})
+def test_rewinding_drops_what_came_after_a_position_and_goes_on_from_there(tmp_path):
     with RunLog(tmp_path) as log:
-        log.rewind(10)
-        assert log.num_records == 2
+        log.append({"step": 5, "a": 1})
+        log.append({"step": 10, "a": 2})
+        position = log.position()
+        log.append({"step": 10, "a": 3})  # a label pass between two epochs has the step of the epoch before it
+    with RunLog(tmp_path) as log:
+        assert log.num_records == 3
+        log.rewind(**position)
+        assert log.position() == position
         log.append({"step": 11, "a": 4})
     assert [record["a"] for record in read_records(tmp_path / "metrics.jsonl")] == [1, 2, 4]
-
-
-def test_rewinding_by_count_also_drops_a_label_pass_at_the_step_of_the_checkpoint(tmp_path):
-    with RunLog(tmp_path) as log:
-        log.append({"step": 10, "kind": "epoch"})
-        count = log.num_records
-        log.append({"step": 10, "kind": "label pass"})
-        log.rewind(10)
-        assert log.num_records == 2
-        log.rewind(10, count)
-        assert log.num_records == 1
-    assert read_records(tmp_path / "metrics.jsonl") == [{"step": 10, "kind": "epoch"}]
 
 
 def test_rewinding_to_the_start_leaves_an_empty_log(tmp_path):
     write(tmp_path, {"step": 1}, {"step": 2})
     with RunLog(tmp_path) as log:
-        log.rewind(0)
+        log.scalars(1, {"loss": 0.5})
+        log.rewind(0, 0)
     assert read_records(tmp_path / "metrics.jsonl") == []
+    assert list((tmp_path / "logs").iterdir()) == []
+
+
+def test_tensorboard_shows_nothing_twice_after_any_number_of_kills(tmp_path):
+    with RunLog(tmp_path) as log:
+        log.scalars(3, {"loss": 0.5, "rate": 0.1})
+        log.image(3, "filters", np.zeros((1, 5, 7, 3), np.uint8))
+        position = log.position()
+        log.scalars(3, {"labels": 2.0})
+        log.scalars(7, {"loss": 9.0})
+    assert position["num_events"] == 3
+    for loss in (0.25, 0.125):
+        last = max((tmp_path / "logs").glob("events*"), key=lambda path: path.stat().st_mtime_ns)
+        with last.open("ab") as file:
+            file.write(b"a torn record")
+        with RunLog(tmp_path) as log:
+            log.rewind(**position)
+            log.scalars(7, {"loss": loss})
+            assert log.position()["num_events"] == 4
+    assert [(step, tag) for step, tag, _ in events(tmp_path)] == [(3, "loss"), (3, "rate"), (3, "filters"), (7, "loss")]
+    assert events(tmp_path)[-1][2] == 0.125
+
+
+def test_a_full_disk_is_told_with_the_name_of_the_log(tmp_path, monkeypatch):
+    def full(descriptor):
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    with RunLog(tmp_path) as log:
+        monkeypatch.setattr(os, "fsync", full)
+        with pytest.raises(OSError, match=r"No space left on device: .*metrics\.jsonl"):
+            log.append({"step": 1})
+
+
+def test_so_it_is_with_the_folder_of_events(tmp_path, monkeypatch):
+    with RunLog(tmp_path) as log:
+        log.scalars(1, {"loss": 0.5})
+
+        def full():
+            raise tf.errors.ResourceExhaustedError(None, None, "No space left on device")
+
+        monkeypatch.setattr(log._writer, "flush", full)
+        with pytest.raises(OSError, match=r"No space left on device: .*logs"):
+            log.scalars(2, {"loss": 0.5})
+        assert log.num_events == 1
 
 
 def events(folder):

@@ -64,6 +64,20 @@ def test_initial_epoch_goes_on_where_the_schedule_stands(source):
     assert seen == [(2, 14), (3, 21)]
 
 
+def test_passes_that_are_done_are_not_made_again_and_each_is_announced(source):
+    told = []
+    callback = SelfLabelCallback(
+        source,
+        4,
+        schedule="linear",
+        before_label_pass=lambda number, step: told.append(("before", number, step)),
+        on_label_pass=lambda p: told.append(("after", p.number, p.step)),
+    )
+    callback.passes_done = 3  # the one before step 14 as well
+    fit(make_model(), source, callback, epochs=4, initial_epoch=2)
+    assert told == [("before", 3, 21), ("after", 3, 21)]
+
+
 def test_fit_shows_the_epochs_that_their_numbers_say(source):
     shown = []
 
