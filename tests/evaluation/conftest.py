@@ -37,7 +37,13 @@ def example_report():
         records = [{"kind": "epoch", "step": 3 * e, "epoch": e, "loss": 2 / e, "learning_rate": 0.1} for e in (1, 2, 3)]
         for step in (0, 3):
             for head, k in enumerate(num_clusters):
-                own = {"clusters": k, "nmi": 0.1 * head + step / 10, "nmi_previous": 0.5, "changed": 0.3, "accuracy": 0.2}
+                own = {
+                    "clusters": k,
+                    "nmi": 0.1 * head + step / 10,
+                    "nmi_previous": 0.5,
+                    "changed": 0.3,
+                    "accuracy": 0.2,
+                }
                 records.append({"kind": "labels", "step": step, "head": head, **own})
         rows = training.shown
         parts = {

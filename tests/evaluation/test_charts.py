@@ -19,7 +19,9 @@ def curve(epochs, values, **changes):
 
 def lines(text):
     found = ElementTree.fromstring(text).iter("polyline")
-    return [(line.get("class"), [tuple(map(float, p.split(","))) for p in line.get("points").split()]) for line in found]
+    return [
+        (line.get("class"), [tuple(map(float, p.split(","))) for p in line.get("points").split()]) for line in found
+    ]
 
 
 def test_points_lie_on_straight_lines_where_the_numbers_do():
@@ -66,7 +68,9 @@ def test_a_histogram_counts_every_value_once():
     assert counts.sum() == 997 and len(counts) <= bar_chart.BINS
     for count, low, high in zip(counts, edges[:-1], edges[1:], strict=True):
         assert count == np.sum((values > low) & (values < high))
-    bars = [float(bar.get("height")) for bar in ElementTree.fromstring(bar_chart.histogram(values, "t", "x")).iter("rect")]
+    bars = [
+        float(bar.get("height")) for bar in ElementTree.fromstring(bar_chart.histogram(values, "t", "x")).iter("rect")
+    ]
     np.testing.assert_allclose(np.array(bars) / max(bars), counts / counts.max(), atol=0.01)
     one, _ = bar_chart.histogram_of([7, 7])
     np.testing.assert_array_equal(one, [2])

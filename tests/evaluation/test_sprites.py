@@ -42,7 +42,9 @@ def test_a_rare_cluster_is_not_lost():
     assert set(sprites.choose(labels, most=101)) >= {17, 4_000}
 
 
-@pytest.mark.parametrize(("shape", "side"), [((16, 16), 16), ((28, 28), 32), ((32, 40), 32), ((224, 224), 48), ((5, 5), 16)])
+@pytest.mark.parametrize(
+    ("shape", "side"), [((16, 16), 16), ((28, 28), 32), ((32, 40), 32), ((224, 224), 48), ((5, 5), 16)]
+)
 def test_tiles_are_whole_blocks_of_jpeg(shape, side):
     assert sprites.tile_size(*shape) == side
 
@@ -58,7 +60,9 @@ def test_tiles_keep_the_picture():
 def test_every_tile_is_at_its_place_and_does_not_colour_its_neighbours(channels):
     tiles = np.random.default_rng(1).integers(256, size=(1_031, 1, 1, channels), dtype=np.uint8)
     tiles = np.broadcast_to(tiles, (1_031, 16, 16, channels))
-    first, second = [np.asarray(Image.open(io.BytesIO(sheet)).convert("RGB")).astype(int) for sheet in sprites.sheets(tiles)]
+    first, second = [
+        np.asarray(Image.open(io.BytesIO(sheet)).convert("RGB")).astype(int) for sheet in sprites.sheets(tiles)
+    ]
     assert first.shape == (512, 512, 3) and second.shape == (16, 7 * 16, 3)
     for place in (0, 31, 32, 500, 1_023, 1_024, 1_030):
         sheet, inside = (first, place) if place < 1_024 else (second, place - 1_024)
