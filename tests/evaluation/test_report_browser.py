@@ -1,4 +1,4 @@
-"""The report in a real browser: Chromium through chromedriver, spoken to by the W3C WebDriver protocol, JSON over HTTP."""
+"""The report in a real browser: Chromium through chromedriver, spoken to by the W3C WebDriver protocol (JSON, HTTP)."""
 
 import json
 import re
@@ -241,9 +241,9 @@ def test_thumbnails_are_those_of_their_images(page, example_report):
     browser.press(ENTER)
     browser.wait("document.querySelector('.hit canvas')")
     browser.wait("document.querySelector('.hit canvas').width > 10")
-    script = "const c = document.querySelector('.hit canvas'); return [...c.getContext('2d').getImageData(c.width / 2, 9, 1, 1).data]"
-    browser.wait("document.querySelector('.hit canvas').getContext('2d').getImageData(9, 9, 1, 1).data[3] > 0")
-    np.testing.assert_allclose(browser.run(script)[:3], contents.training.tiles[place, 0, 0], atol=4)
+    pixel = "document.querySelector('.hit canvas').getContext('2d').getImageData(9, 9, 1, 1).data"
+    browser.wait(f"{pixel}[3] > 0")
+    np.testing.assert_allclose(browser.run(f"return [...{pixel}]")[:3], contents.training.tiles[place, 0, 0], atol=4)
 
 
 def test_an_image_is_found_by_name_and_by_index(page, example_report):
@@ -322,14 +322,16 @@ def test_two_runs_are_browsed_side_by_side_and_nothing_overflows_a_phone(page, e
         browser.command("Emulation.clearDeviceMetricsOverride", {})
 
 
-def test_a_page_of_ten_heads_on_fifty_thousand_images_is_there_at_once(browser, tmp_path, example_report):
-    contents = example_report(
-        count=50_021, num_clusters=(128,) * 10, tile=32, shown=6_007, ids=list(map(str, range(50_021)))
-    )
+@pytest.mark.parametrize("clusters", [128, 3_000])
+def test_a_page_of_ten_heads_on_fifty_thousand_images_is_there_at_once(browser, tmp_path, example_report, clusters):
+    names = list(map(str, range(50_021)))
+    contents = example_report(count=50_021, num_clusters=(clusters,) * 10, tile=32, shown=6_007, ids=names)
     report_page.write(tmp_path / "large.html", [contents], title="large")
     opened(browser, tmp_path / "large.html")
     ready = browser.run("return performance.getEntriesByName('report-ready')[0].startTime")
     assert len(clusters_in(browser)) == 24
-    assert ready < 8_000  # about a fifth of a second on a quiet machine; two were asked for
+    assert ready < 8_000  # milliseconds. Two seconds are asked for; this machine may be busy with other tests
+    begun = browser.run("return performance.now()")
     browser.choose("[data-head]", "9")
-    assert browser.text("[data-status]").startswith("Head 9, 128 clusters of 50021 training images")
+    assert browser.run("return performance.now()") - begun < 4_000
+    assert browser.text("[data-status]").startswith(f"Head 9, {clusters} clusters of 50021 training images")
