@@ -4,8 +4,8 @@ One pool of images serves all heads: an image stands in a cluster of each. The p
 every head has a few, whatever their number, and beyond that at random, so that what is shown of a cluster is a random
 sample of it and not a choice of the best.
 
-A sheet is a JPEG file of up to 32 x 32 tiles. Tiles are multiples of 16 pixels, JPEG's largest block, so that no tile
-colours its neighbours.
+A sheet is a JPEG of up to 32 x 32 tiles. Tiles are whole JPEG blocks, and colour is kept at full resolution (browsers
+smooth coarser colour over the edges of blocks), so that no tile colours its neighbours.
 """
 
 import math
@@ -79,4 +79,4 @@ def sheets(cells) -> list[bytes]:
     """Tiles uint8 [n, s, s, c] as JPEG files of 1024 each, the last one shorter."""
     step = ACROSS * ACROSS
     parts = [cells[start : start + step] for start in range(0, len(cells), step)]
-    return [tf.io.encode_jpeg(sheet_pixels(part), quality=QUALITY).numpy() for part in parts]
+    return [tf.io.encode_jpeg(sheet_pixels(part), quality=QUALITY, chroma_downsampling=False).numpy() for part in parts]

@@ -11,7 +11,7 @@ CLASSES = np.random.default_rng(1).choice([2, 3, 9], size=211)
 def test_a_summary_is_what_counting_by_hand_gives():
     found = cluster_summary.summarise(LABELS, 7, CLASSES)
     for k in range(6):
-        values, counts = np.unique(CLASSES[k == LABELS], return_counts=True)
+        values, counts = np.unique(CLASSES[np.equal(LABELS, k)], return_counts=True)
         assert found.sizes[k] == counts.sum()
         assert found.common[k] == values[counts.argmax()]
         assert found.purity[k] == pytest.approx(counts.max() / counts.sum())

@@ -5,6 +5,7 @@ import pytest
 from PIL import Image
 
 from selabel_tf.evaluation import figures
+from selabel_tf.evaluation.curves import Curve
 
 
 def pixels(png):
@@ -20,115 +21,36 @@ def drawn(monkeypatch):
     return made
 
 
-LABELS = np.array([4, 0, 4, 2, 0, 4, 2, 4, 4])
-CLASSES = np.array([1, 0, 1, 0, 1, 1, 0, 0, 1])
+def some_curve(**changes):
+    values = np.array([[0.1, 0.2, 0.15], [0.4, np.nan, 0.35]])
+    parts = {"names": ("head 0", "head 1", "mean"), "strong": ("mean",), "reference": None} | changes
+    return Curve("nmi", "cash $ or $", "", np.array([0.0, 7.0]), values, **parts)
 
 
-def test_sampled_rows_are_sorted_by_cluster_and_spread_over_its_members():
-    np.testing.assert_array_equal(figures.sample_rows(LABELS), [1, 4, 3, 6, 0, 2, 5, 7, 8])
-    np.testing.assert_array_equal(figures.sample_rows(LABELS, per_cluster=3), [1, 4, 3, 6, 0, 5, 8])
-    np.testing.assert_array_equal(figures.sample_rows(LABELS, num_clusters_shown=2, per_cluster=1), [1, 0])
-    many = np.arange(1301) % 53
-    rows = figures.sample_rows(many)
-    np.testing.assert_array_equal(np.unique(many[rows], return_counts=True)[1], [12] * 20)
-    assert {0, 52} < set(many[rows])
-
-
-@pytest.mark.parametrize("wrong", [{"num_clusters_shown": 0}, {"per_cluster": 0}])
-def test_an_empty_sample_is_refused(wrong):
-    with pytest.raises(ValueError, match="must both be at least 1"):
-        figures.sample_rows(LABELS, **wrong)
-
-
-def test_each_line_of_the_picture_is_one_cluster():
-    rows = figures.sample_rows(LABELS, per_cluster=3)
-    colours = np.random.default_rng(0).integers(20, 220, size=(len(LABELS), 3))
-    images = np.broadcast_to(colours[:, None, None] / 255, (len(LABELS), 13, 11, 3))
-    picture = pixels(figures.clusters(images[rows], rows, LABELS))
-
-    def centre(row):
-        where = np.argwhere(np.abs(picture.astype(int) - colours[row]).max(axis=2) <= 1)
-        assert len(where) > 500  # drawn, and large enough to see
-        return where.mean(axis=0)
-
-    lines = [[centre(row) for row in line] for line in ([1, 4], [3, 6], [0, 5, 8])]
-    for line in lines:
-        assert np.ptp([y for y, _ in line]) < 2
-        assert np.diff([x for _, x in line]).min() > 40
-    assert np.diff([line[0][0] for line in lines]).min() > 40
-    for line in lines:  # columns stand under each other
-        assert line[0][1] == pytest.approx(lines[0][0][1], abs=2)
-
-
-@pytest.mark.parametrize(
-    ("names", "expected"),
-    [
-        (
-            None,
-            [
-                "2 images, mostly class 0 (50%)",
-                "2 images, mostly class 0 (100%)",
-                "5 images, mostly class 1 (80%)",
-            ],
-        ),
-        (
-            ["cash $ or $", "a very long name of a class"],
-            [
-                "2 images, mostly cash $ or $ (50%)",
-                "2 images, mostly cash $ or $ (100%)",
-                "5 images, mostly a very long name … (80%)",
-            ],
-        ),
-    ],
-)
-def test_a_line_says_size_and_most_common_class_of_the_whole_cluster(drawn, names, expected):
-    rows = figures.sample_rows(LABELS, per_cluster=1)
-    figures.clusters(np.zeros((3, 5, 7, 1)), rows, LABELS, classes=CLASSES, class_names=names)
-    texts = [text.get_text() for text in drawn[0].texts]
-    assert texts[::2] == ["cluster 0", "cluster 2", "cluster 4"]
-    assert texts[1::2] == expected
-
-
-def test_without_classes_a_line_says_the_size_alone(drawn):
-    figures.clusters(np.zeros((2, 1, 1, 1)), [0, 1], np.array([3, 8, 8]))
-    assert [text.get_text() for text in drawn[0].texts] == ["cluster 3", "1 image", "cluster 8", "2 images"]
-
-
-def test_pictures_that_cannot_be_drawn_are_refused():
-    labels = np.array([0, 1, 1])
-    with pytest.raises(ValueError, match=r"images have shape \(2, 5, 7, 2\), expected \[2, h, w, 1 or 3\]"):
-        figures.clusters(np.zeros((2, 5, 7, 2)), [0, 1], labels)
-    with pytest.raises(ValueError, match=r"expected \[3, h, w, 1 or 3\]: one image for each row"):
-        figures.clusters(np.zeros((2, 5, 7, 1)), [0, 1, 2], labels)
-    with pytest.raises(ValueError, match=r"values from 0 to 255, expected 0 to 1. Give the images before norm"):
-        figures.clusters(np.array([0.0, 255.0]).reshape(2, 1, 1, 1), [0, 1], labels)
-    with pytest.raises(ValueError, match="There are 2 classes and 3 labels"):
-        figures.clusters(np.zeros((2, 5, 7, 1)), [0, 1], labels, classes=[0, 1])
-
-
-def test_curves_draw_a_panel_for_each_quantity_that_was_recorded(drawn):
-    losses = [{"step": step, "loss": 1 / (step + 1)} for step in range(0, 100, 2)]
-    passes = [{"step": 0, "nmi": [0.1, 0.2, 0.3], "objective": 7.0}, {"step": 70, "nmi": [0.4, 0.5, 0.9]}]
-    figures.curves(passes + losses)
-    loss, nmi = drawn[0].axes
-    assert loss.get_title(loc="left") == "Training loss"
-    assert nmi.get_title(loc="left") == "NMI of labels and true classes"
-    np.testing.assert_allclose(loss.lines[0].get_xydata(), [[r["step"], r["loss"]] for r in losses])
-    *heads, mean = nmi.lines
-    np.testing.assert_allclose([line.get_ydata() for line in heads], [[0.1, 0.4], [0.2, 0.5], [0.3, 0.9]])
-    np.testing.assert_allclose(mean.get_xydata(), [[0, 0.2], [70, 0.6]])
-
-
-def test_curves_are_a_png_and_the_same_bytes_each_time():
-    records = [{"step": step, "share_changed": 0.5} for step in (0, 7)]
-    first = figures.curves(records)
+def test_a_curve_draws_every_line_through_its_points(drawn):
+    first = figures.curve(some_curve(reference=("ln K", 3.0)))
+    (axes,) = drawn[0].axes
+    assert axes.get_title(loc="left") == "cash $ or $"
+    *lines, level = axes.lines
+    np.testing.assert_allclose(lines[0].get_xydata(), [[0, 0.1], [7, 0.4]])
+    np.testing.assert_allclose(lines[1].get_xydata(), [[0, 0.2]])
+    assert lines[2].get_alpha() > lines[0].get_alpha()
+    assert set(level.get_ydata()) == {3.0}
     assert pixels(first).ndim == 3
-    assert figures.curves(records) == first
+    assert figures.curve(some_curve(reference=("ln K", 3.0))) == first  # the same bytes each time
 
 
-def test_curves_without_anything_to_draw_are_refused():
-    with pytest.raises(ValueError, match="No record has any of loss, nmi, share_changed"):
-        figures.curves([{"step": 3, "seconds": 5.0}])
+def test_several_strong_lines_are_named(drawn):
+    figures.curve(some_curve(strong=("head 0", "head 1")))
+    assert [text.get_text() for text in drawn[0].axes[0].get_legend().get_texts()] == ["head 0", "head 1"]
+
+
+def test_a_histogram_and_bars_are_as_high_as_their_numbers(drawn):
+    figures.histogram([3, 3, 4, 7], "Sizes", "images")
+    assert [bar.get_height() for bar in drawn[0].axes[0].patches] == [2, 1, 0, 0, 1]
+    figures.bars([("conv1", 0.25), ("$conv$", 0.5)], "Probe")
+    assert [bar.get_width() for bar in drawn[1].axes[0].patches] == [0.25, 0.5]
+    assert [label.get_text() for label in drawn[1].axes[0].get_yticklabels()] == ["conv1", "$conv$"]
 
 
 def test_filters_are_stretched_one_by_one_and_set_in_a_grid():

@@ -1,0 +1,184 @@
+"""What the report shows of a run folder: all that is there, and a sentence on each thing that is not."""
+
+import shutil
+from dataclasses import replace
+
+import keras
+import numpy as np
+import pytest
+
+from selabel_tf import config as configs
+from selabel_tf.config import Augment, Data, Label, Model
+from selabel_tf.evaluation import clustering, neighbours, report_page, results
+from selabel_tf.training import distribution, experiment, report_data, run_facts
+from selabel_tf.training.trained_run import load_run
+
+
+@pytest.fixture(scope="module")
+def of_finished(finished_run):
+    return report_data.of_folder(finished_run)
+
+
+def altered(tmp_path, finished_run):
+    return shutil.copytree(finished_run, tmp_path / "run")
+
+
+def said(contents):
+    """The sentences on what is missing; the page holds them all."""
+    page = report_page.render([contents], title="t")
+    for sentence in contents.lacking:
+        assert sentence.split("'")[0] in page
+    return "\n".join(contents.lacking)
+
+
+def test_labels_confidence_and_classes_are_those_of_the_run(of_finished, finished_run):
+    run = load_run(finished_run)
+    source, _ = run.sources()
+    images = of_finished.training
+    np.testing.assert_array_equal(images.labels, run.model.labels)
+    np.testing.assert_array_equal(images.classes, source.classes)
+    assert images.ids == source.ids and sorted(images.shown) == list(range(60))
+    ((pixels, _),) = source.subset(images.shown[:7]).plain_batches(7).as_numpy_iterator()
+    for head, logits in enumerate(run.model(pixels)):
+        p = np.exp(logits - np.max(logits, axis=1, keepdims=True))
+        p = (p / p.sum(axis=1, keepdims=True))[np.arange(7), images.labels[images.shown[:7], head]]
+        np.testing.assert_allclose(images.confidence[:7, head], p, rtol=1e-4)
+    np.testing.assert_allclose(images.tiles[:7] / 255, pixels, atol=0.003)  # not normalised, so the same
+    for head, k in enumerate((5, 7)):
+        expected = clustering.class_entropies(images.labels[:, head], source.classes, k)
+        np.testing.assert_allclose(images.heads[head].entropy, expected)
+    assert of_finished.class_names == tuple(map(str, range(10)))
+
+
+def test_neighbours_are_the_nearest_others_by_features_and_by_pixels(of_finished, finished_run):
+    found, images = of_finished.neighbours, of_finished.training
+    run = load_run(finished_run)
+    source, _ = run.sources()
+    ((pixels, _),) = source.plain_batches(60).as_numpy_iterator()
+    for rows, table in ((run.model.embed(pixels), found.by_features), (pixels.reshape(60, -1), found.by_pixels)):
+        expected = neighbours.nearest_others(rows, 8).rows[found.queries]
+        assert np.mean(table == expected) > 0.9  # thumbnails are rounded to 256 levels
+    assert set(found.queries) <= set(images.shown) and found.bank == 59
+
+
+def test_curves_tables_verdict_and_map_are_there(of_finished):
+    keys = [curve.key for curve in of_finished.curves]
+    assert keys[:6] == ["loss", "nmi", "nmi_previous", "accuracy", "changed", "entropy"]
+    assert [table.title for table in of_finished.tables][:1] == ["Clusters against the true classes"]
+    assert of_finished.verdict.tone == "unknown" and "there are 9 and 3" in of_finished.verdict.sentences[0]
+    assert list(of_finished.map.points) == ["PCA"] and of_finished.map.points["PCA"].shape == (60, 2)
+    assert of_finished.filters.dtype == np.uint8
+    names = [name for name, _, _ in of_finished.highlights]
+    assert names == ["Last loss", "Labels changed", "Cluster sizes", "kNN accuracy", "NMI to classes", "Time in steps"]
+    text = said(of_finished)
+    assert "no test split" in text and "No evaluation tool has been run" in text
+
+
+def test_a_run_that_is_not_finished_says_so(tmp_path, finished_run):
+    folder = altered(tmp_path, finished_run)
+    (folder / "results.json").unlink()
+    config = configs.read(folder / "config.json")
+    (folder / "config.json").write_text(configs.to_json(replace(config, epochs=8)))
+    contents = report_data.of_folder(folder)
+    assert "not finished: epoch 3 of 8" in said(contents)
+    assert contents.facts["epochs"] == "3 of 8" and contents.tables == ()
+
+
+def test_a_run_without_its_log_says_so(tmp_path, finished_run):
+    folder = altered(tmp_path, finished_run)
+    (folder / "metrics.jsonl").unlink()
+    contents = report_data.of_folder(folder)
+    assert "Nothing has been logged" in said(contents)
+    assert contents.curves == () and contents.verdict.tone == "unknown"
+
+
+def test_results_of_the_tools_are_shown(tmp_path, finished_run):
+    folder = altered(tmp_path, finished_run)
+    rows = [
+        {"layer": name, "features": "learned features", "top1": value}
+        for name, value in (("conv1", 0.3), ("pool", 0.5))
+    ]
+    data = {"train": {"name": "digits"}, "test": None, "own": True}
+    results.save(folder, "linear_probe", tool="linear_probe", model={"epoch": 3}, data=data, settings={}, rows=rows)
+    contents = report_data.of_folder(folder)
+    assert contents.probes == (("Linear probe by layer: learned features, digits", (("conv1", 0.3), ("pool", 0.5))),)
+    assert ("Probe, pool", "50.0%", "linear, top-1") in contents.highlights
+    assert "No evaluation tool" not in said(contents)
+
+
+@pytest.fixture(scope="module")
+def folder_run(tmp_path_factory, small_config):
+    """(config, run folder) of a run, one head, on a folder of images without classes."""
+    root = tmp_path_factory.mktemp("folder")
+    (root / "images").mkdir()
+    for row in range(13):
+        keras.utils.save_img(root / "images" / f"<b>{row:02d}.png", np.random.default_rng(row).random((16, 16, 3)))
+    config = small_config(
+        data=Data(source="folder", path=str(root / "images")),
+        augment=Augment(policy="none"),
+        model=Model(num_clusters=(3,)),
+        label=Label(num_relabels=1),
+        epochs=1,
+        batch_size=5,
+    )
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(distribution, "make_deterministic_on_cpu", keras.utils.set_random_seed)
+        experiment.run(config, root / "run")
+    return root
+
+
+def test_a_run_without_classes_and_with_one_head_says_so(folder_run):
+    contents = report_data.of_folder(folder_run / "run")
+    assert "images has no true classes" in said(contents)
+    assert contents.training.classes is None and contents.class_names is None
+    assert contents.facts["clusters"] == "3, one head"
+    assert contents.training.heads[0].confidence.shape == (3,)
+    assert contents.training.ids[0] == "<b>00.png"
+    assert (folder_run / "run" / "report.html").read_text().count("<b>00.png") == 0
+
+
+def test_images_that_are_gone_or_fewer_are_told(folder_run, tmp_path):
+    root = shutil.copytree(folder_run, tmp_path / "moved")
+    config = configs.read(root / "run" / "config.json")
+    moved = replace(config, data=replace(config.data, path=str(root / "images")))
+    (root / "run" / "config.json").write_text(configs.to_json(moved))
+    (root / "images" / "<b>05.png").unlink()
+    contents = report_data.of_folder(root / "run")
+    assert "12 of 13 training images are still there by name" in said(contents)
+    assert len(contents.training.labels) == 13 and 5 not in contents.training.shown
+    assert len(contents.training.tiles) == 12
+    damaged = root / "images" / "<b>07.png"
+    damaged.write_bytes(damaged.read_bytes()[:60])
+    contents = report_data.of_folder(root / "run")
+    assert "cannot be read" in said(contents) and contents.training.tiles is None
+    shutil.rmtree(root / "images")
+    contents = report_data.of_folder(root / "run")
+    assert "The training images are not there" in said(contents)
+    assert contents.training.ids[5] == "<b>05.png" and contents.training.heads[0].sizes.sum() == 13
+    assert contents.neighbours is contents.map is contents.features is None
+
+
+def test_large_sets_are_measured_on_a_part(monkeypatch, finished_run):
+    monkeypatch.setattr(report_data, "MEASURED", 31)
+    monkeypatch.setattr(report_data, "THUMBNAILS", 17)
+    contents = report_data.of_folder(finished_run)
+    assert "measured on 31 of 60 training images" in said(contents)
+    assert "17 of 60 training images have a thumbnail" in said(contents)
+    assert len(contents.training.shown) == len(contents.training.tiles) == 17
+    assert contents.training.heads[0].sizes.sum() == 60
+
+
+def test_the_doctor_speaks_in_plain_words():
+    assert run_facts.verdict([]).tone == "unknown"
+    epochs = [{"kind": "epoch", "step": 100 * e, "epoch": e, "loss": 3.0, "learning_rate": 0.1} for e in (1, 2)]
+    labels = [{"kind": "labels", "step": 0, "head": 0, "clusters": 20, "objective_after": 3.0}]
+    ill = run_facts.verdict([*labels, *epochs])
+    assert ill.tone == "ill" and "sees a problem" in ill.headline and "ln K = 2.996" in ill.sentences[0]
+    assert run_facts.verdict([{"kind": "labels", "step": 0, "head": 0}, *epochs]).tone == "unknown"
+
+
+@pytest.mark.parametrize(
+    ("counts", "words"), [((5,), "5, one head"), ((5, 7), "5, 7 (2 heads)"), ((9, 9, 9), "9 in each of 3 heads")]
+)
+def test_heads_in_words(counts, words):
+    assert run_facts.in_heads(counts) == words
