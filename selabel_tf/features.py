@@ -6,6 +6,8 @@ import keras
 import numpy as np
 import tensorflow as tf
 
+from .reader_errors import own_words
+
 
 class Extractor:
     """Runs `forward` over whole datasets, on every replica of a strategy; compiled once, called often.
@@ -20,6 +22,7 @@ class Extractor:
         self._forward = forward
         self._compiled = None
 
+    @own_words()
     def __call__(self, batches, num_examples, on_batch=None):
         """Rows [num_examples, D], float32, in index order.
 

@@ -158,7 +158,7 @@ def _in_own_words(error):
         return error
     import tensorflow as tf  # no cost: the error comes from it
 
-    from selabel_tf.training.experiment import own_words
+    from selabel_tf.reader_errors import own_words
 
     if isinstance(error, tf.errors.ResourceExhaustedError):
         return MemoryError(re.sub(r"{{.*?}} *| *\[Op:.*", "", error.message.splitlines()[0]))

@@ -5,19 +5,17 @@
 The folder is all that a later tool needs. Calling `run` again on it goes on from the last checkpoint.
 """
 
-import contextlib
-import re
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
 import keras
-import tensorflow as tf
 
 from .. import config as configs
 from ..atomic_file import remove_leftovers, write_atomically
 from ..evaluation import collapse
 from ..export import keras_file
 from ..export import labels as label_files
+from ..reader_errors import own_words
 from . import assessment, checkpoints, distribution, given_labels, quarantine, resuming
 from .assembly import learning_rate, make_labelling, make_model, make_source, steps_per_epoch
 from .interruption import Interruption
@@ -144,19 +142,6 @@ def check_folder(config, workdir):
 def _is_foreign(path):
     """Whether this is none of the things that a run may leave in its folder before it has claimed it."""
     return path.name != quarantine.FILE and not path.name.startswith(".")
-
-
-@contextlib.contextmanager
-def own_words():
-    """An error of the readers, such as the name of a damaged or missing image, without the pages of tf.data."""
-    try:
-        yield
-    except (tf.errors.InvalidArgumentError, tf.errors.UnknownError, tf.errors.NotFoundError) as error:
-        own = re.search(r"^(ValueError|\w*NotFoundError|PermissionError|OSError): (.+)$", str(error), re.MULTILINE)
-        if own is None:
-            raise
-        kind = ValueError if own[1] == "ValueError" else OSError
-        raise kind(own[2]) from error
 
 
 def _neighbours(config, source):

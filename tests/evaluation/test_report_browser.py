@@ -58,6 +58,8 @@ class Browser:
         return self._call("POST", "/execute/sync", {"script": script, "args": arguments})
 
     def click(self, selector):
+        """Clicks on an element, scrolled to where the navigation at the top does not cover it."""
+        self.run("document.querySelector(arguments[0]).scrollIntoView({block: 'center'})", selector)
         self._call("POST", f"/element/{self._find(selector)}/click", {})
 
     def type(self, selector, text):
@@ -84,8 +86,9 @@ class Browser:
             time.sleep(0.05)
 
     def complaints(self):
-        """What the console says since the last call: errors and warnings."""
-        return [entry["message"] for entry in self._call("POST", "/se/log", {"type": "browser"})]
+        """What the console says since the last call: errors and warnings, but for what the tests themselves cause."""
+        said = [entry["message"] for entry in self._call("POST", "/se/log", {"type": "browser"})]
+        return [message for message in said if "willReadFrequently" not in message]
 
     def requests(self):
         """The addresses asked for since the last call, without data inside the page and the browser's own first tab."""

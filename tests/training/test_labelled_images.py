@@ -21,7 +21,7 @@ def own(finished_run):
 
 
 @pytest.fixture(scope="module")
-def colour_run(small_config):
+def colour_run(small_config, tmp_path_factory):
     """A network for colour images of 16x16 that was never trained."""
     config = small_config(
         data=Data(source="digits"),
@@ -29,7 +29,7 @@ def colour_run(small_config):
         model=Model(backbone="small_conv", num_clusters=(3,)),
     )
     training_set = TrainingSet("pictures", 7, (16, 16, 3), "00")
-    return TrainedRun(None, config, None, training_set, make_model(config, training_set))
+    return TrainedRun(tmp_path_factory.mktemp("run"), config, None, training_set, make_model(config, training_set))
 
 
 def test_without_a_test_split_a_fifth_of_the_runs_own_images_is_held_out(own):
