@@ -95,7 +95,8 @@ class Model(_Section):
     """Backbone and heads, one entry of `num_clusters` per head. `width` 0 is the backbone's own.
 
     `num_clusters` () is for labels that are given: as many as those have. `objectives`: what is learnt, the labels, the
-    rotation of the images, or both; their losses are added.
+    rotation of the images, or both; their losses are added. `projection`: sizes of the dense layers between features
+    and heads, () for none; `temperature` above 0 brings what the heads see to length 1 / temperature.
     """
 
     section = "model"
@@ -104,6 +105,8 @@ class Model(_Section):
     num_clusters: tuple[int, ...] = _option((20,) * 10, at_least=2)
     precision: str = _option("float32", choices=("float32", "mixed_float16"))
     objectives: tuple[str, ...] = _option(("labels",), choices=("labels", "rotation"))
+    projection: tuple[int, ...] = _option((), at_least=1)
+    temperature: float = _option(0.0, at_least=0)
 
     def __post_init__(self):
         super().__post_init__()
@@ -164,7 +167,9 @@ class Label(_Section):
 
 @dataclass(frozen=True)
 class Optimizer(_Section):
-    """SGD with coupled L2; at the start of each of `drop_epochs` the learning rate is times `drop_factor`."""
+    """SGD with coupled L2. The learning rate is raised evenly from 0 over `warmup_epochs`; then `schedule` "drops" has
+    it times `drop_factor` at the start of each of `drop_epochs`, and "cosine" brings it to 0 at the end of training.
+    """
 
     section = "optimizer"
     learning_rate: float = _option(0.05, above=0)
@@ -172,9 +177,16 @@ class Optimizer(_Section):
     l2: float = _option(5e-4, at_least=0)
     drop_epochs: tuple[int, ...] = _option((), at_least=1)
     drop_factor: float = _option(0.1, above=0, at_most=1)
+    schedule: str = _option("drops", choices=("drops", "cosine"))
+    warmup_epochs: int = _option(0, at_least=0)
 
     def __post_init__(self):
         super().__post_init__()
+        if self.drop_epochs and self.schedule != "drops":
+            raise ValueError(
+                f"optimizer.drop_epochs={self.drop_epochs} has no meaning with optimizer.schedule={self.schedule!r}. "
+                "Leave one of them out, e.g. --set optimizer.drop_epochs="
+            )
         if list(self.drop_epochs) != sorted(set(self.drop_epochs)):
             raise ValueError(f"optimizer.drop_epochs={self.drop_epochs} must increase, e.g. 150,300,350.")
 

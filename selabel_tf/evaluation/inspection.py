@@ -33,7 +33,7 @@ def look(model, batches, num_examples, labels=None, on_batch=None) -> Look:
     def forward(given):
         images, clusters = (given, None) if labels is None else given
         features = model.backbone(images, training=False)
-        logits = [tf.cast(scores, tf.float32) for scores in model.heads(features)]
+        logits = [tf.cast(scores, tf.float32) for scores in model.heads(model.projection(features))]
         if clusters is None:
             clusters = tf.stack([tf.argmax(scores, axis=1, output_type=tf.int32) for scores in logits], axis=1)
         sure = [tf.gather(tf.nn.softmax(scores), clusters[:, head], batch_dims=1) for head, scores in enumerate(logits)]

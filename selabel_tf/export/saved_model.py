@@ -32,7 +32,8 @@ class ServedNetwork(tf.Module):
 
     def __init__(self, model, preprocessing):
         super().__init__(name="selabel_tf")
-        self.variables = [v.value for v in (*model.backbone.variables, *model.heads.variables)]
+        parts = (model.backbone, model.projection, model.heads)
+        self.variables = [v.value for part in parts for v in part.variables]
         self.trainable_variables = [v.value for v in model.backbone.trainable_variables]
         images = tf.TensorSpec([None, *model.image_shape], tf.float32, name="images")
 

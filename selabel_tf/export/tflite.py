@@ -88,14 +88,15 @@ def convert(model, *, quantize="none", batch=None, representative=None) -> bytes
 
 def _network(model, backbone, batch):
     """(module, function) of features and clusters; the module holds the variables."""
-    heads = model.heads
+    projection, heads = model.projection, model.heads
 
     @tf.function(
         input_signature=[tf.TensorSpec([batch, *model.image_shape], tf.float32, name="images")], autograph=False
     )
     def network(images):
         z = backbone(images, training=False)
-        probabilities = [tf.exp(heads.log_probabilities(z, head)) for head in range(len(model.num_clusters))]
+        seen = projection(z)
+        probabilities = [tf.exp(heads.log_probabilities(seen, head)) for head in range(len(model.num_clusters))]
         return {
             "features": z,
             "clusters": tf.stack([tf.argmax(p, axis=-1, output_type=tf.int32) for p in probabilities], axis=1),
@@ -104,7 +105,7 @@ def _network(model, backbone, batch):
 
     module = tf.Module()
     module.network = network
-    module.parameters = [v.value for v in (*backbone.variables, *heads.variables)]
+    module.parameters = [v.value for v in (*backbone.variables, *projection.variables, *heads.variables)]
     return module, network
 
 

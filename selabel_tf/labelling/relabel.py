@@ -126,7 +126,7 @@ class Relabeller:
         self.options = {"lambda_": lambda_, "tolerance": tolerance, "max_passes": max_passes}
         self.options["cluster_weights"] = cluster_weights
         training = batch_norm == "training"
-        self._features = Extractor(lambda images: model.backbone(images, training=training), model.distribute_strategy)
+        self._features = Extractor(lambda images: model.project(images, training=training), model.distribute_strategy)
 
     def run(self, number, heads, on_image=None, on_pass=None):
         """Relabels `heads` and returns a HeadRecord for each.

@@ -3,6 +3,7 @@
 from .backbones import backbone
 from .heads import MultiHead
 from .label_store import LabelStore
+from .projection import Projection
 from .self_label_model import SelfLabelModel
 
-__all__ = ["LabelStore", "MultiHead", "SelfLabelModel", "backbone"]
+__all__ = ["LabelStore", "MultiHead", "Projection", "SelfLabelModel", "backbone"]

@@ -42,11 +42,12 @@ class Labels:
     name, turns, measures = "labels", 1, ()
 
     def __init__(self, model):
-        self.heads, self.label_store = model.heads, model.label_store
+        self.projection, self.heads, self.label_store = model.projection, model.heads, model.label_store
 
-    def judge(self, z, index):
+    def judge(self, z, index, training=False):
         """Measure -> value per example [B], "loss" among them; z [B, D] of the upright images, index [B]."""
-        return {"loss": self_label_loss(self.label_store.lookup(index), self.heads(z))}
+        logits = self.heads(self.projection(z, training=training))
+        return {"loss": self_label_loss(self.label_store.lookup(index), logits)}
 
 
 class Rotation:
@@ -64,7 +65,7 @@ class Rotation:
         self.head = MultiHead([TURNS], name="rotation_head")
         self.head.build((None, model.feature_size))
 
-    def judge(self, z, index):
+    def judge(self, z, index, training=False):
         """As in Labels.judge, for z [4B, D], turn by turn; the mean over the four turns of an image."""
         logits = tf.cast(self.head(z)[0], tf.float32)  # [4B, 4]
         turn = tf.repeat(tf.range(TURNS), tf.shape(z)[0] // TURNS)  # 0 ... 0, 1 ... 1, 2 ... 2, 3 ... 3
@@ -97,11 +98,11 @@ def trackers(objectives):
     return {name: keras.metrics.Mean(name=name) for name in names}
 
 
-def judge(objectives, z, index):
+def judge(objectives, z, index, training=False):
     """Name -> value per example [B] for all of `trackers`; z as `turned` has ordered the images."""
     found = {}
     for objective in objectives:
-        measured = objective.judge(z[: objective.turns * tf.shape(index)[0]], index)
+        measured = objective.judge(z[: objective.turns * tf.shape(index)[0]], index, training)
         found |= {f"{objective.name}_{measure}": values for measure, values in measured.items()}
     return {"loss": tf.add_n([found[f"{objective.name}_loss"] for objective in objectives]), **found}
 

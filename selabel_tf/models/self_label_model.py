@@ -15,6 +15,7 @@ import tensorflow as tf
 from . import objectives as objective_list
 from .heads import MultiHead, checked_num_clusters
 from .label_store import LabelStore
+from .projection import Projection
 
 
 @keras.saving.register_keras_serializable(package="selabel_tf")
@@ -29,10 +30,20 @@ class SelfLabelModel(keras.Model):
         image_shape: (h, w, c), needed only for a backbone that has not been built.
         objectives: what is learnt, names of models.objectives: "labels", "rotation" or both. Without "labels" the
             heads stay as they were drawn.
+        projection: a keras layer [B, D] -> [B, P] between features and heads, e.g. models.Projection((256, 128)); None
+            puts the heads on the features.
     """
 
     def __init__(
-        self, backbone, num_clusters, num_examples, seed=0, image_shape=None, objectives=("labels",), **kwargs
+        self,
+        backbone,
+        num_clusters,
+        num_examples,
+        seed=0,
+        image_shape=None,
+        objectives=("labels",),
+        projection=None,
+        **kwargs,
     ):
         super().__init__(**kwargs)
         num_clusters = checked_num_clusters(num_clusters)
@@ -55,8 +66,11 @@ class SelfLabelModel(keras.Model):
             )
         self.feature_size = features[-1]
         self.heads = MultiHead(num_clusters, name="heads")
-        self.heads.build((None, self.feature_size))
-        self.heads.trainable = "labels" in names
+        self.projection = Projection(name="projection") if projection is None else projection
+        if not self.projection.built:
+            self.projection.build((None, self.feature_size))
+        self.heads.build(self.projection.compute_output_shape((None, self.feature_size)))
+        self.heads.trainable = self.projection.trainable = "labels" in names
         self.label_store = LabelStore(num_examples, num_clusters, seed, name="label_store")
         made = [objective_list.OBJECTIVES[name](self) for name in names]
         self.objective_heads = [objective.head for objective in made if hasattr(objective, "head")]
@@ -65,7 +79,11 @@ class SelfLabelModel(keras.Model):
         self.built = True
 
     def call(self, images, training=False):
-        return self.heads(self.backbone(images, training=training))
+        return self.heads(self.project(images, training=training))
+
+    def project(self, images, training=False):
+        """What the heads see of images: features [B, D], or [B, P] where there is a projection."""
+        return self.projection(self.backbone(images, training=training), training=training)
 
     def compile(self, optimizer="sgd", *, steps_per_execution=1, run_eagerly=False, jit_compile=False, **other):
         """Like keras.Model.compile; the loss is the model's own.
@@ -119,7 +137,7 @@ class SelfLabelModel(keras.Model):
         """Measure -> value per example [B] of all objectives, by one pass of the backbone: "loss", and more."""
         made = list(self.objectives.values())
         shown = objective_list.turned(images, max(objective.turns for objective in made))
-        return objective_list.judge(made, self.backbone(shown, training=training), index)
+        return objective_list.judge(made, self.backbone(shown, training=training), index, training)
 
     def _track(self, values):
         """Takes values per example [B] into the metrics, and returns those so far over all replicas. Each replica has
@@ -159,11 +177,14 @@ class SelfLabelModel(keras.Model):
             "seed": self.seed,
             "image_shape": list(self.image_shape),
             "objectives": list(self.objectives),
+            "projection": keras.saving.serialize_keras_object(self.projection),
         }
 
     @classmethod
     def from_config(cls, config):
-        return cls(**{**config, "backbone": keras.saving.deserialize_keras_object(config["backbone"])})
+        parts = {name: config[name] for name in ("backbone", "projection") if name in config}
+        made = {name: keras.saving.deserialize_keras_object(part) for name, part in parts.items()}
+        return cls(**{**config, **made})
 
 
 def _image_shape(backbone, image_shape):

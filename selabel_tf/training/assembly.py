@@ -1,12 +1,13 @@
 """The parts of an experiment, made from its config: source, model, label passes, learning rate."""
 
+import math
 from dataclasses import dataclass
 
 import keras
 
 from .. import json_file
 from ..data import digits, from_folder, from_tfds, imbalanced
-from ..models import SelfLabelModel, backbone
+from ..models import Projection, SelfLabelModel, backbone
 from . import checkpoints
 from .self_label_callback import SelfLabelCallback
 from .sgd import CoupledSGD
@@ -88,6 +89,7 @@ def make_model(config, source):
             source.num_examples,
             seed=config.seed,
             objectives=config.model.objectives,
+            projection=Projection(config.model.projection, config.model.temperature or None, name="projection"),
         )
         optimizer = config.optimizer
         model.compile(CoupledSGD(optimizer.learning_rate, momentum=optimizer.momentum, l2=optimizer.l2))
@@ -126,12 +128,18 @@ def make_labelling(config, source, scratch=None, labels=None):
     )
 
 
-def learning_rate(optimizer):
-    """epoch -> learning rate: multiplied by drop_factor at the start of each of drop_epochs."""
+def learning_rate(optimizer, epochs):
+    """epoch -> learning rate, as the config's section `optimizer` says, for a training of so many epochs."""
 
     def at_epoch(epoch):
-        drops = sum(epoch >= drop for drop in optimizer.drop_epochs)
-        return optimizer.learning_rate * optimizer.drop_factor**drops
+        if epoch < optimizer.warmup_epochs:
+            share = (epoch + 1) / (optimizer.warmup_epochs + 1)
+        elif optimizer.schedule == "cosine":
+            past = (epoch - optimizer.warmup_epochs) / (epochs - optimizer.warmup_epochs)
+            share = (1 + math.cos(math.pi * past)) / 2
+        else:
+            share = optimizer.drop_factor ** sum(epoch >= drop for drop in optimizer.drop_epochs)
+        return optimizer.learning_rate * share
 
     return at_epoch
 

@@ -109,7 +109,7 @@ def _run(config, workdir, devices, watcher, interruption):
             epochs=config.epochs,
             callbacks=[
                 labelling,
-                keras.callbacks.LearningRateScheduler(learning_rate(config.optimizer)),
+                keras.callbacks.LearningRateScheduler(learning_rate(config.optimizer, config.epochs)),
                 LogCallback(log, source.num_examples),
                 *neighbours,
                 saving,

@@ -145,8 +145,14 @@ def in_heads(num_clusters) -> str:
 
 
 def _rate(optimizer):
-    drops = f", times {optimizer.drop_factor:g} at {', '.join(map(str, optimizer.drop_epochs))}"
-    return f"{optimizer.learning_rate:g}" + (drops if optimizer.drop_epochs else "")
+    parts = [f"{optimizer.learning_rate:g}"]
+    if optimizer.warmup_epochs:
+        parts.append(f"raised over {optimizer.warmup_epochs} epochs")
+    if optimizer.schedule == "cosine":
+        parts.append("down to 0 by a cosine")
+    if optimizer.drop_epochs:
+        parts.append(f"times {optimizer.drop_factor:g} at {', '.join(map(str, optimizer.drop_epochs))}")
+    return ", ".join(parts)
 
 
 def _adjusted(measures):

@@ -1,3 +1,4 @@
+import keras
 import numpy as np
 import pytest
 
@@ -23,8 +24,18 @@ def test_the_optimizer_is_the_recipes(small_config):
 
 
 def test_the_learning_rate_drops_at_the_start_of_its_epochs():
-    at_epoch = assembly.learning_rate(Optimizer(learning_rate=0.8, drop_epochs=(2, 5), drop_factor=0.5))
+    at_epoch = assembly.learning_rate(Optimizer(learning_rate=0.8, drop_epochs=(2, 5), drop_factor=0.5), epochs=7)
     assert [at_epoch(epoch) for epoch in range(7)] == pytest.approx([0.8, 0.8, 0.4, 0.4, 0.4, 0.2, 0.2])
+
+
+def test_the_learning_rate_may_follow_a_cosine_after_a_warm_up():
+    rates = Optimizer(learning_rate=0.8, schedule="cosine", warmup_epochs=3)
+    at_epoch = assembly.learning_rate(rates, epochs=9)
+    keras_rate = keras.optimizers.schedules.CosineDecay(0.2, 6, warmup_target=0.8, warmup_steps=3)
+    assert [at_epoch(epoch) for epoch in range(9)] == pytest.approx([float(keras_rate(epoch)) for epoch in range(9)])
+    assert at_epoch(3) == pytest.approx(0.8)
+    dropping = assembly.learning_rate(Optimizer(learning_rate=0.8, warmup_epochs=3, drop_epochs=(4,)), epochs=9)
+    assert [dropping(epoch) for epoch in range(5)] == pytest.approx([0.2, 0.4, 0.6, 0.8, 0.08])
 
 
 @pytest.mark.parametrize(("batch", "steps"), [(20, 3), (23, 3), (60, 1), (61, 1), (59, 2)])
