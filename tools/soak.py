@@ -3,9 +3,10 @@
     python -m tools.soak --workdir=runs/soak --kills=300
     python -m tools.soak --workdir=runs/soak --kills=25 --set label.heads=in_turn
 
-Moments are drawn from --seed: by the clock, in the middle of a write to disk, and in the middle of a label pass. The
-folder keeps the reference run, what could not be brought to the same end, and soak.json. Exit code 1 if there was any.
-By default the run is small: 60 digits, two heads, eight label passes in twelve epochs.
+Moments are drawn from --seed: by the clock, between two writes to disk, in the middle of a checkpoint's file, and in
+the middle of a label pass. The folder keeps the reference run, what could not be brought to the same end, and
+soak.json. Exit code 1 if there was any. By default the run is small: 60 digits, two heads, eight label passes in
+twelve epochs.
 """
 
 import tools.quiet  # noqa: F401  isort: skip  first: TensorFlow is loud

@@ -24,10 +24,9 @@ from packaging.requirements import Requirement
 
 from ..data import BadImage
 from ..labelling import storage
-from . import assembly, distribution, experiment
+from . import assembly, checkpoints, distribution, experiment
 
 GOOD, NOTE, BAD = "ok", "note", "to fix"
-KEPT = 3  # checkpoints at once: those kept, and the one being written
 TRIED = 16  # images that are decoded for a trial, evenly spread
 LEAST_FREE = 256 * 2**20  # bytes of disk for everything else that a run writes
 DISTRIBUTION = "selabel_tf"
@@ -144,8 +143,9 @@ def run(config, workdir) -> list[Finding]:
 
 def _disk(state, workdir):
     """Whether checkpoints, of `state` bytes each, and all else that a run writes fit on the disk of `workdir`."""
-    needed, free = (KEPT + 1) * state + LEAST_FREE, storage.available_disk(workdir)
-    seen = f"{_size(free)} free, {_size(needed)} wanted for checkpoints of {_size(state)} and the rest"
+    needed, free = (checkpoints.KEPT + 1) * state + LEAST_FREE, storage.available_disk(workdir)
+    use = f" for checkpoints of {_size(state)} and the rest" if state else ""
+    seen = f"{_size(free)} free, {_size(needed)} wanted{use}"
     if needed > free:
         return Finding("disk", BAD, seen, "Free some, or choose a --workdir on another disk.")
     return Finding("disk", GOOD, seen)

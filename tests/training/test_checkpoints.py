@@ -293,11 +293,13 @@ def test_a_torn_checkpoint_is_passed_over_for_the_one_before_with_a_warning(tmp_
 
 def test_a_checkpoint_that_vanishes_while_it_is_read_gives_way_to_a_newer_one(tmp_path, two, monkeypatch):
     folder = shutil.copytree(two, tmp_path / "copy")
+    newer = checkpoints.save(tmp_path / "newer", make(), at(5)).path
     verified, seen = checkpoints._verified, []
 
     def too_late(path):
         if not seen:  # the run goes on: a newer one comes, this one goes
-            path.rename(folder / name(5))
+            newer.rename(folder / name(5))
+            shutil.rmtree(path)
         seen.append(path.name)
         return verified(path)
 
@@ -343,7 +345,7 @@ def test_a_full_disk_is_a_clear_error_and_leaves_the_last_checkpoint(tmp_path, m
     with monkeypatch.context() as patch:
         patch.setattr(Path, "open", lambda path, mode="r", **o: FullDisk(opened(path, mode, **o), room))
         with pytest.raises(
-            OSError, match=r"could not be written: No space left on device\. The one before it is"
+            OSError, match=rf"could not be written: No space left on device\. {name(1)} is as it was\. Make room"
         ) as told:
             checkpoints.save(tmp_path, model, at(2))
     assert told.value.errno == errno.ENOSPC
@@ -452,7 +454,28 @@ def test_an_array_of_another_shape_than_the_manifest_says_is_refused_unread(tmp_
         header = {"descr": "<f4", "fortran_order": False, "shape": (10**9, 10**9)}
         np.lib.format.write_array_header_1_0(file, header)
     seal(path)
-    refused(checkpoints.latest(tmp_path), model, r"has float32 \[1000000000, 1000000000\] where its manifest says")
+    message = (
+        r"state\.npz does not hold what its manifest.* says: float32 \[1000000000, 1000000000\] stands in place of"
+    )
+    refused(checkpoints.latest(tmp_path), model, message)
+
+
+def test_a_checkpoint_under_another_name_is_not_taken_for_what_its_name_says(tmp_path):
+    path = checkpoints.save(tmp_path, make(), at(1)).path
+    path.rename(tmp_path / name(2))
+    with pytest.raises(
+        ValueError, match=rf"No checkpoint is whole:\n .*{name(2)}: its manifest.json is not one of ours"
+    ):
+        checkpoints.latest(tmp_path)
+
+
+def test_the_first_checkpoint_that_cannot_be_written_has_none_before_it(tmp_path, monkeypatch):
+    monkeypatch.setattr(os, "fsync", lambda _: (_ for _ in ()).throw(OSError(errno.EIO, "Input/output error")))
+    with pytest.raises(
+        OSError, match=r"could not be written: Input/output error\. There is none before it\. Make room"
+    ):
+        checkpoints.save(tmp_path, make(), at(1))
+    assert names(tmp_path) == []
 
 
 @pytest.mark.parametrize(
