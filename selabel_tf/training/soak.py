@@ -16,6 +16,7 @@ Importing takes seconds and a fork none, so lives are forked from a process that
 
 import hashlib
 import json
+import multiprocessing
 import os
 import shutil
 import signal
@@ -91,7 +92,7 @@ def soak(config, folder, *, kills, seed, say=lambda text: None, kinds=KINDS) -> 
     before = time.monotonic()
     _live(config, folder / "reference")
     duration = time.monotonic() - before
-    wanted = ending(folder / "reference")
+    wanted = _ending_apart(folder / "reference")
     done, runs, unequal = dict.fromkeys(kinds, 0), 0, []
     while sum(done.values()) < kills:
         workdir, moments = folder / "killed", []
@@ -104,7 +105,7 @@ def soak(config, folder, *, kills, seed, say=lambda text: None, kinds=KINDS) -> 
             moments.append(moment)
             say(f"kill {sum(done.values())} of {kills}: {moment.kind} {moment.count:.3g}, {_place(workdir)}")
         runs += 1
-        differs = {name: value for name, value in ending(workdir).items() if value != wanted[name]}
+        differs = {name: value for name, value in _ending_apart(workdir).items() if value != wanted[name]}
         if differs:
             unequal.append({"differs": sorted(differs), "moments": [[m.kind, m.count] for m in moments]})
             shutil.copytree(workdir, folder / f"unequal-{runs}")
@@ -127,6 +128,12 @@ def ending(workdir) -> dict:
         "events": _hash(repr(events).encode()),
         "results.json": _hash(json.dumps(numbers).encode()),
     }
+
+
+def _ending_apart(workdir):
+    """`ending` by a process of its own: it starts threads of TensorFlow, and after these a fork may wait for ever."""
+    with multiprocessing.get_context("fork").Pool(1) as pool:
+        return pool.apply(ending, (workdir,))
 
 
 def _draw(generator, kinds, duration):
