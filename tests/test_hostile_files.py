@@ -298,7 +298,7 @@ def test_a_state_that_is_no_archive_of_its_parts_is_refused(run, damage):
     path = manifest_of(run).parent / "state.npz"
     content = bytearray(path.read_bytes())
     if damage == "no archive":
-        content = b"hello"
+        content = b"hello" * 500
     elif damage == "a part missing":
         content = content.replace(b"v00001.npy", b"v99999.npy")
     elif damage == "a part cut off":

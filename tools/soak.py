@@ -45,12 +45,20 @@ def main(_):
     config = configs.load(CONFIG.value or "configs/digits.py")
     config = configs.override(config, [*(() if CONFIG.value else SMALL), *SET.value])
     print(f"Moments drawn from seed {SEED.value}", flush=True)
-    result = soak.soak(
-        config, WORKDIR.value, kills=KILLS.value, seed=SEED.value, say=lambda text: print(text, flush=True)
-    )
     path = Path(WORKDIR.value) / "soak.json"
-    record = {"seed": SEED.value, "config": json.loads(configs.to_json(config)), **dataclasses.asdict(result)}
-    write_atomically(path, json.dumps(record, indent=1) + "\n")
+    about = {"seed": SEED.value, "config": json.loads(configs.to_json(config))}
+
+    def keep(result):
+        write_atomically(path, json.dumps({**about, **dataclasses.asdict(result)}, indent=1) + "\n")
+
+    result = soak.soak(
+        config,
+        WORKDIR.value,
+        kills=KILLS.value,
+        seed=SEED.value,
+        say=lambda text: print(text, flush=True),
+        on_run=keep,
+    )
     kinds = ", ".join(f"{count} by {kind}" for kind, count in result.kills.items())
     print(
         f"\n{sum(result.kills.values())} kills ({kinds}) in {result.runs} runs, {len(result.unequal)} of which ended "

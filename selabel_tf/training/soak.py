@@ -80,10 +80,11 @@ class Soak:
     seconds: float
 
 
-def soak(config, folder, *, kills, seed, say=lambda text: None, kinds=KINDS) -> Soak:
+def soak(config, folder, *, kills, seed, say=lambda text: None, on_run=lambda soak: None, kinds=KINDS):
     """Kills runs of `config` in `folder`, one after the other, until there were `kills`; the last one ends in peace.
 
-    A life that ends with an error ends the soak, as a ValueError with its traceback.
+    A life that ends with an error ends the soak, as a ValueError with its traceback. on_run: called with the Soak so
+    far after every run; the last one is returned.
     """
     folder = Path(folder)
     folder.mkdir(parents=True, exist_ok=True)
@@ -110,7 +111,9 @@ def soak(config, folder, *, kills, seed, say=lambda text: None, kinds=KINDS) -> 
             unequal.append({"differs": sorted(differs), "moments": [[m.kind, m.count] for m in moments]})
             shutil.copytree(workdir, folder / f"unequal-{runs}")
         say(f"run {runs} ended after {len(moments)} kills: {'UNEQUAL ' + str(differs) if differs else 'equal'}")
-    return Soak(done, runs, tuple(wanted), tuple(unequal), time.monotonic() - start)
+        result = Soak(dict(done), runs, tuple(wanted), tuple(unequal), time.monotonic() - start)
+        on_run(result)
+    return result
 
 
 def ending(workdir) -> dict:

@@ -4,6 +4,7 @@ import errno
 import hashlib
 import json
 import os
+import random
 import resource
 import shutil
 import signal
@@ -289,6 +290,27 @@ def test_a_torn_checkpoint_is_passed_over_for_the_one_before_with_a_warning(tmp_
     tear(folder / name(3))
     with pytest.raises(ValueError, match=rf"No checkpoint is whole:(?s:.*{name(4)}.*{name(3)}.*)Bring one back"):
         checkpoints.latest(folder)
+
+
+def test_wherever_a_bit_flips_or_a_file_is_cut_off_it_is_found_out(tmp_path, two):
+    folder = shutil.copytree(two, tmp_path / "copy")
+    draw, tried = random.Random(7), 0
+    for file in ("state.npz", "manifest.json", "SHA256SUMS"):
+        path = folder / name(4) / file
+        whole = path.read_bytes()
+        for _ in range(70):
+            at_bit, length = draw.randrange(8 * len(whole)), draw.randrange(len(whole))
+            flipped = bytearray(whole)
+            flipped[at_bit // 8] ^= 1 << at_bit % 8
+            for content in (flipped, whole[:length]):
+                path.write_bytes(content)
+                with pytest.warns(
+                    UserWarning, match=f"Passing over checkpoint .*{name(4)}: .*Taking {name(3)} instead"
+                ):
+                    assert checkpoints.latest(folder).facts == at(3)
+                tried += 1
+        path.write_bytes(whole)
+    assert tried == 420 and checkpoints.latest(folder).facts == at(4)
 
 
 def test_a_checkpoint_that_vanishes_while_it_is_read_gives_way_to_a_newer_one(tmp_path, two, monkeypatch):
