@@ -146,7 +146,7 @@ def test_of_a_folder_of_every_kind_exactly_the_bad_ones_are_found_with_their_rea
     assert set(found) == set(expected)
     for name, reason in found.items():
         assert expected[name] in reason and str(tmp_path) not in reason
-    assert progress == [(len(GOOD) + len(BAD),) * 2]
+    assert progress == [(0, len(GOOD) + len(BAD)), (len(GOOD) + len(BAD),) * 2]
 
 
 @pytest.mark.skipif(len(os.sched_getaffinity(0)) < 2, reason="there is one core")

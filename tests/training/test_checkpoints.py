@@ -411,6 +411,26 @@ def test_a_file_system_that_is_really_full(tmp_path):
         subprocess.run(["umount", str(disk)], check=True)
 
 
+def test_all_files_are_forced_to_disk_before_the_name_is_given_and_the_name_after_it(tmp_path, monkeypatch):
+    """What a power cut could tear is not seen by killing: the order of the calls is."""
+    calls, fsync, rename = [], os.fsync, os.rename
+
+    def forced(descriptor):
+        calls.append(Path(os.readlink(f"/proc/self/fd/{descriptor}")).name)
+        fsync(descriptor)
+
+    def renamed(old, new):
+        calls.append(f"{Path(old).name} -> {Path(new).name}")
+        rename(old, new)
+
+    monkeypatch.setattr(os, "fsync", forced)
+    monkeypatch.setattr(os, "rename", renamed)
+    checkpoints.save(tmp_path, make(), at(1))
+    part = f".{name(1)}.part"
+    files = ["state.npz", "manifest.json", "SHA256SUMS"]
+    assert calls == [*files, part, f"{part} -> {name(1)}", tmp_path.name]
+
+
 def test_leftovers_of_kills_are_removed(tmp_path):
     model = make()
     checkpoints.save(tmp_path, model, at(1))

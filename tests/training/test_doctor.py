@@ -102,7 +102,7 @@ def test_a_full_disk_is_to_be_fixed(tmp_path, small_config, monkeypatch):
 
 def test_a_folder_that_is_taken_or_cannot_be_written_is_to_be_fixed(tmp_path, small_config, finished_run, monkeypatch):
     (taken,) = doctor.folder(replace(small_config(), seed=7), finished_run)
-    assert taken.state == BAD and "holds a run with other settings: seed: 0 -> 7" in taken.seen
+    assert taken.state == BAD and "holds a run with other settings:\n  seed: 0 -> 7" in taken.seen
     (tmp_path / "file").write_text("")
     (no_folder,) = doctor.folder(None, tmp_path / "file" / "run")
     assert no_folder.state == BAD and "another --workdir" in no_folder.remedy
