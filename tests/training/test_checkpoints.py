@@ -431,6 +431,30 @@ def test_all_files_are_forced_to_disk_before_the_name_is_given_and_the_name_afte
     assert calls == [*files, part, f"{part} -> {name(1)}", tmp_path.name]
 
 
+def test_at_every_moment_of_a_save_readers_see_one_whole_checkpoint(tmp_path, monkeypatch):
+    model, seen = make(), []
+    checkpoints.save(tmp_path, model, at(1))
+
+    def look():
+        with warnings.catch_warnings():
+            warnings.simplefilter("error")  # of a torn one
+            seen.append(checkpoints.latest(tmp_path).facts["step"])
+
+    def watched(function):
+        def call(*args, **options):
+            look()
+            result = function(*args, **options)
+            look()
+            return result
+
+        return call
+
+    for function in ("mkdir", "fsync", "rename", "unlink", "rmdir"):
+        monkeypatch.setattr(os, function, watched(getattr(os, function)))
+    checkpoints.save(tmp_path, model, at(2), keep=1)
+    assert seen == sorted(seen) and set(seen) == {1, 2} and len(seen) > 20
+
+
 def test_leftovers_of_kills_are_removed(tmp_path):
     model = make()
     checkpoints.save(tmp_path, model, at(1))
