@@ -431,13 +431,16 @@ def test_all_files_are_forced_to_disk_before_the_name_is_given_and_the_name_afte
     assert calls == [*files, part, f"{part} -> {name(1)}", tmp_path.name]
 
 
-def test_at_every_moment_of_a_save_readers_see_one_whole_checkpoint(tmp_path, monkeypatch):
-    model, seen = make(), []
-    checkpoints.save(tmp_path, model, at(1))
+@pytest.mark.parametrize("reader", ["of now", "who has listed the folder before"])
+def test_at_every_moment_of_a_save_readers_see_one_whole_checkpoint(tmp_path, monkeypatch, reader):
+    model, seen, folders = make(), [], checkpoints._folders
+    listed = [checkpoints.save(tmp_path, model, at(1)).path]
 
     def look():
-        with warnings.catch_warnings():
+        lists = [listed] if reader != "of now" else []
+        with warnings.catch_warnings(), monkeypatch.context() as patch:
             warnings.simplefilter("error")  # of a torn one
+            patch.setattr(checkpoints, "_folders", lambda folder: lists.pop() if lists else folders(folder))
             seen.append(checkpoints.latest(tmp_path).facts["step"])
 
     def watched(function):
