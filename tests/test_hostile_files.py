@@ -74,7 +74,7 @@ def test_arrays_are_loaded_without_pickle_and_networks_in_safe_mode(nodes):
     assert len(loads) >= 3
     assert [place for place, keywords in loads if not is_constant(keywords.get("allow_pickle"), False)] == []
     models = list(calls(nodes, "load_model"))
-    assert len(models) == 1
+    assert len(models) == 2
     assert [place for place, _, keywords in models if not is_constant(keywords.get("safe_mode"), True)] == []
 
 

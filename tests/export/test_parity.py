@@ -89,8 +89,9 @@ def test_the_report_is_plain_json():
     assert (facts["share_of_float"], facts["knn_file"]) == (0.5, None)
 
 
-def test_a_file_is_timed_in_a_process_of_its_own(networks, tmp_path):
-    folder = tflite.export(networks["small_conv"], tmp_path, batch=3)
+@pytest.mark.parametrize("write", [saved_model.export, keras_file.export, lambda *to: tflite.export(*to, batch=3)])
+def test_a_file_is_timed_in_a_process_of_its_own_without_this_package(networks, tmp_path, write):
+    folder = write(networks["small_conv"], tmp_path)
     assert 0 < runtimes.seconds_per_image(folder, (13, 11, 1), threads=1) < 10
 
 
