@@ -17,6 +17,7 @@ that takes longer); SIGKILL and power cuts cost no more than what came after the
 
 import tools.quiet  # noqa: F401  isort: skip  first: TensorFlow is loud
 
+import os
 import shlex
 import sys
 import time
@@ -126,8 +127,11 @@ def train(config):
             written = card.write(load_run(WORKDIR.value))
         except Interrupted as stop:
             narrator.on_train_end()
-            print(f"{stop} {_how_to_go_on()}", file=sys.stderr)
-            return EXIT_CODE
+            print(f"{stop} {_how_to_go_on()}", file=sys.stderr, flush=True)
+            sys.stdout.flush()
+            os._exit(
+                EXIT_CODE
+            )  # all is saved and closed; to take TensorFlow down would cost seconds of the grace period
     for table in result.tables:
         print(f"\n{format_table(table)}")
     print(
