@@ -56,6 +56,13 @@ def test_solver_figures_in_the_readme_are_the_benchmarks():
     assert f"take {theirs['passes']} and {theirs['seconds']:.1f} s" in readme
 
 
+def test_no_kill_of_the_soaks_left_a_trace_and_the_notes_say_how_many_there_were():
+    result = json.loads((RESULTS / "soak.json").read_text())
+    assert result["kills"] == sum(sum(soak["kills"].values()) for soak in result["soaks"])
+    assert result["unequal"] == 0 and not any(soak["unequal"] for soak in result["soaks"])
+    assert f"{result['kills']} kills in {result['runs']} runs" in (ROOT / "BUILD_NOTES.md").read_text()
+
+
 def test_every_export_that_is_kept_agrees_with_keras():
     exports = json.loads((RESULTS / "export.json").read_text())["exports"]
     assert len(exports) == 14

@@ -2,6 +2,7 @@
 
 import io
 import os
+import signal
 import subprocess
 import sys
 from pathlib import Path
@@ -287,6 +288,20 @@ def test_settings_the_user_made_are_kept_and_log_level_0_shows_everything(tmp_pa
     assert (quiet.stdout, quiet.stderr) == ("0\n", "")
     loud = quiet_python(program, **settings, TF_CPP_MIN_LOG_LEVEL="0")
     assert (loud.stdout, loud.stderr) == ("0\n", "I0000 00:00:17.8  482 port.cc:15] on\n")
+
+
+def test_ctrl_c_while_modules_are_imported_is_one_word(tmp_path):
+    (tmp_path / "tensorflow.py").write_text("raise KeyboardInterrupt")
+    environment = {**os.environ, "PYTHONPATH": f"{tmp_path}:{ROOT}"}
+    result = subprocess.run(
+        [sys.executable, "-c", "import tools.quiet"], env=environment, capture_output=True, text=True
+    )
+    assert (result.returncode, result.stderr) == (-signal.SIGINT, "\nInterrupted.\n")
+    (tmp_path / "tensorflow.py").write_text("raise ImportError('another error')")
+    result = subprocess.run(
+        [sys.executable, "-c", "import tools.quiet"], env=environment, capture_output=True, text=True
+    )
+    assert result.stderr.startswith("Traceback") and "ImportError: another error" in result.stderr
 
 
 def test_only_log_lines_of_cpp_are_held_back_not_what_python_or_a_fatal_error_says(capfd):

@@ -65,7 +65,9 @@ def test_five_kills_and_a_sigterm_leave_no_trace(tmp_path):
         time.sleep(wait)
         last = number == 5
         process.send_signal(signal.SIGTERM if last else signal.SIGKILL)
+        sent = time.monotonic()
         output, errors = process.communicate(timeout=120)
+        assert time.monotonic() - sent < 10  # the grace period that tools.train promises
         print(f"kill {number + 1}: {checkpoints} checkpoints and {wait:.3f} s after its beginning, at {newest(folder)}")
         assert process.returncode == (75 if last else -signal.SIGKILL), errors
         assert "Resuming at step " in output or number == 0
@@ -79,6 +81,20 @@ def test_five_kills_and_a_sigterm_leave_no_trace(tmp_path):
     assert ending(folder) == ending(tmp_path / "alone")
     assert (folder / "MODEL_CARD.md").is_file()
     assert not list(folder.glob(".*")) and not list(folder.glob("checkpoints/.*"))
+
+
+def test_a_signal_before_the_run_has_begun_ends_with_the_same_code(tmp_path):
+    program = (
+        "import tools.train as t, os\nt.doctor.at_start = lambda _: os.kill(os.getpid(), 15)\nt.console.run(t.main)"
+    )
+    arguments = ["--config=configs/digits.py", f"--workdir={tmp_path / 'run'}"]
+    command = [sys.executable, "-c", program, *arguments]
+    done = subprocess.run(command, cwd=ROOT, env=ENVIRONMENT, capture_output=True, text=True, timeout=300)
+    assert (done.returncode, done.stdout) == (75, "")
+    first, second = done.stderr.splitlines()
+    assert first == "Stopped by SIGTERM. The same command goes on from the beginning, as nothing was saved yet:"
+    assert second == f"  python -m tools.train {' '.join(arguments)}"
+    assert not (tmp_path / "run").exists()
 
 
 @pytest.mark.slow

@@ -133,6 +133,7 @@ def run(main):
     """
 
     def guarded(argv):
+        sys.excepthook = sys.__excepthook__  # of tools.quiet, for the time of imports
         if not flags.FLAGS["verbosity"].present:
             logging.set_verbosity(logging.WARNING)  # libraries log what they read and where
         try:

@@ -43,11 +43,12 @@ def table(findings):
     """Three columns: state, what, what was seen; remedies below, on lines of their own."""
     states = max(len(finding.state) for finding in findings)
     names = max(len(finding.what) for finding in findings)
+    below = "\n" + " " * (states + names + 4)
     lines = []
     for finding in findings:
-        lines.append(f"{finding.state:<{states}}  {finding.what:<{names}}  {finding.seen}")
-        if finding.remedy:
-            lines.append(f"{'':<{states}}  {'':<{names}}  -> {finding.remedy}")
+        seen = below.join(finding.seen.splitlines())
+        remedy = f"{below}-> {finding.remedy}" if finding.remedy else ""
+        lines.append(f"{finding.state:<{states}}  {finding.what:<{names}}  {seen}{remedy}")
     return "\n".join(lines)
 
 

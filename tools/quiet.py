@@ -5,6 +5,9 @@ before absl::InitializeLog()...", "Could not find cuda drivers..."). So stderr i
 import, and afterwards all of it that is not such a log line is passed on: warnings and errors of Python stay.
 The price: if the import ends the whole process (a CPU without AVX), TensorFlow's last words are lost. With
 TF_CPP_MIN_LOG_LEVEL=0 nothing is held back.
+
+Imports take seconds, in which somebody may press Ctrl-C: that, too, ends without pages. From `console.run` on it is
+told there.
 """
 
 import contextlib
@@ -26,6 +29,14 @@ CHATTER = re.compile(
 )
 
 
+def without_pages(kind, error, trace):
+    """A sys.excepthook: where in the imports Ctrl-C struck concerns nobody."""
+    if issubclass(kind, KeyboardInterrupt):
+        print("\nInterrupted.", file=sys.stderr)
+    else:
+        sys.__excepthook__(kind, error, trace)
+
+
 @contextlib.contextmanager
 def without_chatter():
     """Holds back what the process writes to file descriptor 2, then passes on all lines but CHATTER."""
@@ -45,5 +56,6 @@ def without_chatter():
                     os.write(2, line)
 
 
+sys.excepthook = without_pages
 with contextlib.nullcontext() if os.environ["TF_CPP_MIN_LOG_LEVEL"] == "0" else without_chatter():
     import tensorflow  # noqa: F401

@@ -3,9 +3,10 @@
     python -m tools.soak --workdir=runs/soak --kills=300
     python -m tools.soak --workdir=runs/soak --kills=25 --set label.heads=in_turn
 
-Moments are drawn from --seed: by the clock, in the middle of a write to disk, and in the middle of a label pass. The
-folder keeps the reference run, what could not be brought to the same end, and soak.json. Exit code 1 if there was any.
-By default the run is small: 60 digits, two heads, eight label passes in twelve epochs.
+Moments are drawn from --seed: by the clock, between two writes to disk, in the middle of a checkpoint's file, and in
+the middle of a label pass. The folder keeps the reference run, what could not be brought to the same end, and
+soak.json. Exit code 1 if there was any. By default the run is small: 60 digits, two heads, eight label passes in
+twelve epochs.
 """
 
 import tools.quiet  # noqa: F401  isort: skip  first: TensorFlow is loud
@@ -44,12 +45,20 @@ def main(_):
     config = configs.load(CONFIG.value or "configs/digits.py")
     config = configs.override(config, [*(() if CONFIG.value else SMALL), *SET.value])
     print(f"Moments drawn from seed {SEED.value}", flush=True)
-    result = soak.soak(
-        config, WORKDIR.value, kills=KILLS.value, seed=SEED.value, say=lambda text: print(text, flush=True)
-    )
     path = Path(WORKDIR.value) / "soak.json"
-    record = {"seed": SEED.value, "config": json.loads(configs.to_json(config)), **dataclasses.asdict(result)}
-    write_atomically(path, json.dumps(record, indent=1) + "\n")
+    about = {"seed": SEED.value, "config": json.loads(configs.to_json(config))}
+
+    def keep(result):
+        write_atomically(path, json.dumps({**about, **dataclasses.asdict(result)}, indent=1) + "\n")
+
+    result = soak.soak(
+        config,
+        WORKDIR.value,
+        kills=KILLS.value,
+        seed=SEED.value,
+        say=lambda text: print(text, flush=True),
+        on_run=keep,
+    )
     kinds = ", ".join(f"{count} by {kind}" for kind, count in result.kills.items())
     print(
         f"\n{sum(result.kills.values())} kills ({kinds}) in {result.runs} runs, {len(result.unequal)} of which ended "

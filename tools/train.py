@@ -17,6 +17,7 @@ that takes longer); SIGKILL and power cuts cost no more than what came after the
 
 import tools.quiet  # noqa: F401  isort: skip  first: TensorFlow is loud
 
+import os
 import shlex
 import sys
 import time
@@ -29,7 +30,7 @@ from absl import flags
 from selabel_tf import config as configs
 from selabel_tf.evaluation.report import format_table
 from selabel_tf.training import card, checkpoints, doctor, experiment
-from selabel_tf.training.interruption import EXIT_CODE, Interrupted
+from selabel_tf.training.interruption import EXIT_CODE, Interrupted, Interruption
 from selabel_tf.training.trained_run import load_run
 from tools import console
 
@@ -110,8 +111,6 @@ def train(config):
         return None
     start = time.monotonic()
     narrator = Narrator()
-    for finding in doctor.at_start(WORKDIR.value):
-        narrator.say(f"Doctor: {finding}")
     watcher = experiment.Watcher(
         say=narrator.say,
         on_label_pass=narrator.label_pass,
@@ -119,15 +118,20 @@ def train(config):
         on_examined=narrator.examined,
         callbacks=(narrator,),
     )
-    with warnings.catch_warnings():
+    with warnings.catch_warnings(), Interruption():  # of the run, and of what comes before and behind it
         warnings.showwarning = narrator.warning
         try:
+            for finding in doctor.at_start(WORKDIR.value):
+                narrator.say(f"Doctor: {finding}")
             result = experiment.run(config, WORKDIR.value, devices=DEVICES.value, watcher=watcher)
+            written = card.write(load_run(WORKDIR.value))
         except Interrupted as stop:
             narrator.on_train_end()
-            print(f"{stop} {_how_to_go_on()}", file=sys.stderr)
-            return EXIT_CODE
-    written = card.write(load_run(WORKDIR.value))
+            print(f"{stop} {_how_to_go_on()}", file=sys.stderr, flush=True)
+            sys.stdout.flush()
+            os._exit(
+                EXIT_CODE
+            )  # all is saved and closed; to take TensorFlow down would cost seconds of the grace period
     for table in result.tables:
         print(f"\n{format_table(table)}")
     print(

@@ -35,6 +35,8 @@ def inspect_tfds(name, split="train", data_dir=None, on_progress=None) -> dict[s
 
 def _inspect(reader, ids, on_progress):
     bad, n = {}, reader.num_examples
+    if on_progress is not None:
+        on_progress(0, n)
     for start in range(0, n, BLOCK):
         rows = range(start, min(start + BLOCK, n))
         problems = threads().map(reader.problem, rows)

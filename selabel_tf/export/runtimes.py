@@ -61,9 +61,9 @@ def _keras(file, threads):
     import tensorflow as tf
 
     _limit(tf, threads)
-    from . import keras_file
+    import keras
 
-    network = keras_file.load(file)
+    network = keras.models.load_model(file, compile=False, safe_mode=True)
     compiled = tf.function(lambda images: network(images, training=False), reduce_retracing=True)
     return lambda images: {"features": compiled(tf.constant(images)).numpy()}
 

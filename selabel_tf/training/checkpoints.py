@@ -18,6 +18,7 @@ second in a process has dense_1 where the first had dense.
 
 import hashlib
 import json
+import math
 import os
 import re
 import shutil
@@ -33,6 +34,8 @@ from selabel_tf.atomic_file import sync_folder
 STATE = "state.npz"
 MANIFEST = "manifest.json"
 SUMS = "SHA256SUMS"
+VARIABLE = {"name", "shape", "dtype"}  # what a manifest says of one
+KEPT = 3  # checkpoints at once, by default
 
 
 @dataclass(frozen=True)
@@ -49,7 +52,7 @@ class NotFiniteError(ValueError):
     """A state with NaN or infinity in it, which is not saved: nothing good can come of it."""
 
 
-def save(folder: str | Path, model, facts: dict, keep: int = 3) -> Checkpoint:
+def save(folder: str | Path, model, facts: dict, keep: int = KEPT) -> Checkpoint:
     """Writes the state of a compiled model to `folder`; of the checkpoints before it, `keep` - 1 stay.
 
     Args:
@@ -77,9 +80,11 @@ def save(folder: str | Path, model, facts: dict, keep: int = 3) -> Checkpoint:
         shutil.rmtree(part, ignore_errors=True)
         if not isinstance(error, OSError):
             raise
+        before = next((f"{other.name} is as it was" for other in _folders(path.parent) if other != path), "")
         failure = OSError(
-            f"Checkpoint {path} could not be written: {error.strerror or error}. The one before it is as it was. Make "
-            "room, or whatever else it lacks, and give the same command again."
+            f"Checkpoint {path} could not be written: {error.strerror or error}. "
+            f"{before or 'There is none before it'}. Make room, or mend what else the disk lacks; the same command "
+            "then goes on from there."
         )
         failure.errno = error.errno
         raise failure from error
@@ -106,7 +111,7 @@ def latest(folder: str | Path) -> Checkpoint | None:
                 damaged.append(f"{path}: {problem}")
                 continue
             for text in damaged:
-                warnings.warn(f"Passing over checkpoint {text}.", stacklevel=2)
+                warnings.warn(f"Passing over checkpoint {text}. Taking {path.name} instead.", stacklevel=2)
             return checkpoint
         else:
             break
@@ -140,10 +145,16 @@ def restore(checkpoint: Checkpoint, model) -> None:
                 f"Checkpoint {checkpoint.path} has {_text(there)} where the model has {_text(here)}. "
                 "Resume with the configuration that wrote it, or start in a new folder."
             )
-    with zipfile.ZipFile(checkpoint.path / STATE) as archive:
-        for position, (_, variable) in enumerate(state):
-            with archive.open(_key(position)) as file:
-                variable.assign(_read_array(file, saved[position], checkpoint.path))
+    try:
+        with zipfile.ZipFile(checkpoint.path / STATE) as archive:
+            for position, (_, variable) in enumerate(state):
+                with archive.open(_key(position)) as file:
+                    variable.assign(_read_array(file, saved[position]))
+    except (ValueError, KeyError, RuntimeError, zipfile.BadZipFile) as error:  # its checksum fits: it was made so
+        raise ValueError(
+            f"{checkpoint.path / STATE} does not hold what its {MANIFEST} says: {error}. Bring this checkpoint back "
+            "from a copy, or remove its folder: then the one before it serves."
+        ) from error
 
 
 def remove_leftovers(folder: str | Path) -> None:
@@ -260,16 +271,16 @@ def _storable(array):
     return array.view(f"u{array.dtype.itemsize}") if array.dtype.kind == "V" else array
 
 
-def _read_array(file, description, path):
+def _read_array(file, description):
     """One member of the archive, whose header must announce what the manifest does before any of it is read."""
     dtype, shape = np.dtype(description["dtype"]), tuple(description["shape"])
     stored = np.dtype(f"u{dtype.itemsize}") if dtype.kind == "V" else dtype
     if np.lib.format.read_magic(file) != (1, 0):
-        raise ValueError(f"{path / STATE} is not one of ours: an array in it has another version of the format.")
+        raise ValueError(f"{description['name']} has another version of the format")
     found, _, kind = np.lib.format.read_array_header_1_0(file)
     if (found, kind) != (shape, stored):
-        raise ValueError(f"{path / STATE} has {kind} {list(found)} where its manifest says {_text(description)}.")
-    data = file.read(stored.itemsize * int(np.prod(shape)))
+        raise ValueError(f"{kind} {list(found)} stands in place of {_text(description)}")
+    data = file.read(stored.itemsize * math.prod(shape))
     return np.frombuffer(data, stored).reshape(shape).view(dtype)
 
 
@@ -302,6 +313,9 @@ def _verified(path):
             raise _DamagedError(f"its {STATE} fails the checksum")
     try:
         manifest = json.loads(text)
-        return Checkpoint(path, manifest["facts"], tuple(manifest["variables"]), sums[STATE])
-    except (ValueError, KeyError, TypeError, RecursionError):
+        facts, variables = manifest["facts"], tuple(manifest["variables"])
+        if _name(facts) != path.name or not all(variable.keys() == VARIABLE for variable in variables):
+            raise ValueError
+    except (ValueError, LookupError, TypeError, AttributeError, RecursionError):
         raise _DamagedError(f"its {MANIFEST} is not one of ours") from None
+    return Checkpoint(path, facts, variables, sums[STATE])

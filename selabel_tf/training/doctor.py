@@ -24,10 +24,9 @@ from packaging.requirements import Requirement
 
 from ..data import BadImage
 from ..labelling import storage
-from . import assembly, distribution, experiment
+from . import assembly, checkpoints, distribution, experiment
 
 GOOD, NOTE, BAD = "ok", "note", "to fix"
-KEPT = 3  # checkpoints at once: those kept, and the one being written
 TRIED = 16  # images that are decoded for a trial, evenly spread
 LEAST_FREE = 256 * 2**20  # bytes of disk for everything else that a run writes
 DISTRIBUTION = "selabel_tf"
@@ -90,9 +89,9 @@ def devices() -> list[Finding]:
     gpus = [device.name for device in tf.config.list_physical_devices("GPU")]
     cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count()
     if gpus:
-        return [Finding("devices", GOOD, f"{len(gpus)} GPU, {cores} CPU cores")]
+        return [Finding("devices", GOOD, f"{len(gpus)} GPU, {cores} CPU core{'s' * (cores > 1)}")]
     remedy = "Real photographs at 224 want a GPU; the configs *_cpu are cut to fit."
-    return [Finding("devices", NOTE, f"no GPU, {cores} CPU cores", remedy)]
+    return [Finding("devices", NOTE, f"no GPU, {cores} CPU core{'s' * (cores > 1)}", remedy)]
 
 
 def folder(config, workdir) -> list[Finding]:
@@ -106,7 +105,7 @@ def folder(config, workdir) -> list[Finding]:
             pass
     except (ValueError, OSError) as error:
         remedy = "" if isinstance(error, ValueError) else "Choose another --workdir, or allow writing there."
-        return [Finding("run folder", BAD, _one_line(error), remedy)]
+        return [Finding("run folder", BAD, str(error), remedy)]
     return [Finding("run folder", GOOD, f"{workdir} can be written")]
 
 
@@ -122,9 +121,9 @@ def run(config, workdir) -> list[Finding]:
         rows = np.unique(np.linspace(0, source.num_examples - 1, TRIED).astype(int))
         source.stored_images(rows)
     except BadImage as error:
-        return [Finding("images", NOTE, _one_line(error), "Training leaves such images out: data.max_bad_share.")]
+        return [Finding("images", NOTE, str(error), "Training leaves such images out: data.max_bad_share.")]
     except (ValueError, OSError) as error:
-        return [Finding("images", BAD, _one_line(error))]
+        return [Finding("images", BAD, str(error))]
     shape = "x".join(map(str, source.image_shape))
     held = "held in memory" if source.in_memory else f"read when needed, {len(rows)} decoded for a trial"
     found = [Finding("images", GOOD, f"{source.num_examples} of {shape} in {source.name}, {held}")]
@@ -134,7 +133,7 @@ def run(config, workdir) -> list[Finding]:
         labelling = assembly.make_labelling(config, source, scratch=workdir)
         labelling.check(model, config.epochs, assembly.steps_per_epoch(config, source))
     except ValueError as error:
-        return [*found, Finding("settings and memory", BAD, _one_line(error))]
+        return [*found, Finding("settings and memory", BAD, str(error))]
     found.append(Finding("memory", GOOD, labelling.relabeller.plan.reason))
     if workdir is not None:
         variables = (*model.variables, *model.optimizer.variables)
@@ -144,15 +143,12 @@ def run(config, workdir) -> list[Finding]:
 
 def _disk(state, workdir):
     """Whether checkpoints, of `state` bytes each, and all else that a run writes fit on the disk of `workdir`."""
-    needed, free = (KEPT + 1) * state + LEAST_FREE, storage.available_disk(workdir)
-    seen = f"{_size(free)} free, {_size(needed)} wanted for checkpoints of {_size(state)} and the rest"
+    needed, free = (checkpoints.KEPT + 1) * state + LEAST_FREE, storage.available_disk(workdir)
+    use = f" for checkpoints of {_size(state)} and the rest" if state else ""
+    seen = f"{_size(free)} free, {_size(needed)} wanted{use}"
     if needed > free:
         return Finding("disk", BAD, seen, "Free some, or choose a --workdir on another disk.")
     return Finding("disk", GOOD, seen)
-
-
-def _one_line(error):
-    return " ".join(str(error).split())
 
 
 def _size(count):

@@ -2,9 +2,12 @@
 
 from dataclasses import asdict, replace
 
+from .. import json_file
 from ..config import config_hash
 from . import checkpoints
 from .assembly import TrainingSet
+
+PLACE = ("step", "epoch", "batch", "label_passes", "num_records", "num_events")  # where a run stands
 
 
 def facts(config, source, labelling) -> dict:
@@ -20,13 +23,18 @@ def facts(config, source, labelling) -> dict:
 def check(checkpoint, config, source) -> None:
     """Refuses a checkpoint of other images or of another network, and says what differs."""
     here = {"images": asdict(TrainingSet.of(source)), "model": asdict(config.model)}
-    there = {"images": checkpoint.facts["training_set"], "model": checkpoint.facts["model"]}
-    changed = [
-        f"{section}.{name}: {_plain(there[section].get(name))} -> {_plain(value)}"
-        for section in here
-        for name, value in here[section].items()
-        if _plain(there[section].get(name)) != _plain(value)
-    ]
+    remedy = "Bring it back from a copy, or remove its folder: then the one before it serves."
+    with json_file.trusting(checkpoint.path, "a checkpoint", remedy):
+        there = {"images": checkpoint.facts["training_set"], "model": checkpoint.facts["model"]}
+        changed = [
+            f"{section}.{name}: {_plain(there[section].get(name))} -> {_plain(value)}"
+            for section in here
+            for name, value in here[section].items()
+            if _plain(there[section].get(name)) != _plain(value)
+        ]
+        wrong = [name for name in PLACE if type(checkpoint.facts[name]) is not int or checkpoint.facts[name] < 0]
+        if wrong:
+            raise TypeError(f"{wrong[0]} {checkpoint.facts[wrong[0]]!r}")
     if changed:
         raise ValueError(
             f"Checkpoint {checkpoint.path} is of another run:\n  " + "\n  ".join(changed) + "\n"
@@ -53,6 +61,11 @@ def restore(checkpoint, model, labelling, log, say) -> int:
     at = checkpoint.facts
     checkpoints.restore(checkpoint, model)
     labelling.passes_done = at["label_passes"]
+    if log.num_records < at["num_records"]:
+        say(
+            f"{log.path} has {log.num_records} records, and had {at['num_records']} when the checkpoint was written. "
+            "Curves will have a gap; training does not depend on them"
+        )
     log.rewind(at["num_records"], at["num_events"])
     say(
         f"Resuming at step {at['step']} (epoch {at['epoch'] + 1}, batch {at['batch'] + 1}), "

@@ -48,8 +48,8 @@ def _lock(path):
             owner = _owner(file.read())
             file.close()
             raise ValueError(
-                f"{path.parent} is in use: a run{owner} trains there. Wait for its end, or give this run a --workdir "
-                "of its own."
+                f"{path.parent} is in use: a run{owner} trains there. Wait for its end, stop it (SIGTERM lets it "
+                "save), or give this run a --workdir of its own."
             ) from None
         file.close()
 

@@ -124,6 +124,14 @@ def read_records(path: str | Path) -> list[dict]:
     return [json.loads(line) for line in _whole_lines(Path(path))]
 
 
+def read_events(folder: str | Path) -> list[tuple[int, str, bytes]]:
+    """(step, tag, serialized value) of all that TensorBoard would show from `folder`, in the order of writing."""
+    events = [tf.compat.v1.Event.FromString(raw) for raw in _events(Path(folder))]
+    return [
+        (event.step, value.tag, value.tensor.SerializeToString()) for event in events for value in event.summary.value
+    ]
+
+
 def _whole_lines(path):
     """The lines that end in a newline, each of them checked to be a JSON object with a step."""
     lines = path.read_bytes().decode("utf-8", errors="replace").split("\n")[:-1]

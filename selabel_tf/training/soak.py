@@ -4,11 +4,19 @@
     lives       the same run, each life forked, killed by SIGKILL at some moment, and followed by the next one, until
                 a life comes to the run's end; then everything that the two leave must be equal, bit for bit
 
+Moments of four kinds, since no clock would hit the short ones:
+
+    clock       so many seconds after the life's beginning
+    write       before the n-th time that it forces something to disk, renames it or removes it
+    state       before the n-th variable of a checkpoint is written: the file has those before it, or a part of them
+    labels      before the n-th time that a head gets new labels
+
 Importing takes seconds and a fork none, so lives are forked from a process that has imported TensorFlow only.
 """
 
 import hashlib
 import json
+import multiprocessing
 import os
 import shutil
 import signal
@@ -21,25 +29,30 @@ import numpy as np
 
 from ..labelling.relabel import Relabeller
 from . import checkpoints, experiment
-from .run_log import TIMING, read_records
+from .run_log import TIMING, read_events, read_records
+
+COUNTED = {  # kind of moment -> (where, which functions are counted, drawn up to this many)
+    "write": (os, ("fsync", "rename", "replace", "unlink", "rmdir"), 120),
+    "state": (np.lib.format, ("write_array",), 600),
+    "labels": (Relabeller, ("_relabel",), 6),
+}
+KINDS = ("clock", *COUNTED)
 
 
 @dataclass(frozen=True)
 class Moment:
-    """When a life ends: so many seconds ("clock"), or at the n-th time that it forces something to disk or renames it
-    ("write"), or that a head gets new labels ("labels")."""
+    """When a life ends. count: seconds, or how many of COUNTED."""
 
     kind: str
     count: float
 
     def arm(self):
         """In the life itself: what is counted ends it."""
-        if self.kind == "write":
+        if self.kind in COUNTED:
+            place, names, _ = COUNTED[self.kind]
             count = _Countdown(self.count)
-            for name in ("fsync", "rename", "replace"):
-                setattr(os, name, count.before(getattr(os, name)))
-        elif self.kind == "labels":
-            Relabeller._relabel = _Countdown(self.count).before(Relabeller._relabel)
+            for name in names:
+                setattr(place, name, count.before(getattr(place, name)))
 
 
 class _Countdown:
@@ -61,15 +74,17 @@ class Soak:
     """What came of it. `unequal`: for each run that did not end as the reference, what differs."""
 
     kills: dict  # kind of moment -> how many lives ended so
-    runs: int
+    runs: int  # each compared with the reference
+    compared: tuple[str, ...]  # what of each
     unequal: tuple[dict, ...]
     seconds: float
 
 
-def soak(config, folder, *, kills, seed, say=lambda text: None, kinds=("clock", "write", "labels")) -> Soak:
+def soak(config, folder, *, kills, seed, say=lambda text: None, on_run=lambda soak: None, kinds=KINDS):
     """Kills runs of `config` in `folder`, one after the other, until there were `kills`; the last one ends in peace.
 
-    A life that ends with an error ends the soak, as a ValueError with its traceback.
+    A life that ends with an error ends the soak, as a ValueError with its traceback. on_run: called with the Soak so
+    far after every run; the last one is returned.
     """
     folder = Path(folder)
     folder.mkdir(parents=True, exist_ok=True)
@@ -78,7 +93,7 @@ def soak(config, folder, *, kills, seed, say=lambda text: None, kinds=("clock", 
     before = time.monotonic()
     _live(config, folder / "reference")
     duration = time.monotonic() - before
-    wanted = ending(folder / "reference")
+    wanted = _ending_apart(folder / "reference")
     done, runs, unequal = dict.fromkeys(kinds, 0), 0, []
     while sum(done.values()) < kills:
         workdir, moments = folder / "killed", []
@@ -91,12 +106,14 @@ def soak(config, folder, *, kills, seed, say=lambda text: None, kinds=("clock", 
             moments.append(moment)
             say(f"kill {sum(done.values())} of {kills}: {moment.kind} {moment.count:.3g}, {_place(workdir)}")
         runs += 1
-        differs = {name: value for name, value in ending(workdir).items() if value != wanted[name]}
+        differs = {name: value for name, value in _ending_apart(workdir).items() if value != wanted[name]}
         if differs:
             unequal.append({"differs": sorted(differs), "moments": [[m.kind, m.count] for m in moments]})
             shutil.copytree(workdir, folder / f"unequal-{runs}")
         say(f"run {runs} ended after {len(moments)} kills: {'UNEQUAL ' + str(differs) if differs else 'equal'}")
-    return Soak(done, runs, tuple(unequal), time.monotonic() - start)
+        result = Soak(dict(done), runs, tuple(wanted), tuple(unequal), time.monotonic() - start)
+        on_run(result)
+    return result
 
 
 def ending(workdir) -> dict:
@@ -104,19 +121,29 @@ def ending(workdir) -> dict:
     workdir = Path(workdir)
     checkpoint = checkpoints.latest(workdir / "checkpoints")
     records = [{k: v for k, v in r.items() if k not in TIMING} for r in read_records(workdir / "metrics.jsonl")]
+    events = [event for event in read_events(workdir / "logs") if event[1].rpartition("/")[2] not in TIMING]
+    numbers = json.loads((workdir / "results.json").read_bytes())["numbers"]
     return {
         "state": checkpoint.sha256,  # weights, optimizer, labels, log-scalings, seeds and metrics
         "position": _hash(json.dumps(checkpoint.facts, sort_keys=True).encode()),
         "labels.csv": _hash((workdir / "labels.csv").read_bytes()),
         "metrics.jsonl": _hash(json.dumps(records).encode()),
+        "events": _hash(repr(events).encode()),
+        "results.json": _hash(json.dumps(numbers).encode()),
     }
+
+
+def _ending_apart(workdir):
+    """`ending` by a process of its own: it starts threads of TensorFlow, and after these a fork may wait for ever."""
+    with multiprocessing.get_context("fork").Pool(1) as pool:
+        return pool.apply(ending, (workdir,))
 
 
 def _draw(generator, kinds, duration):
     kind = kinds[generator.integers(len(kinds))]
     if kind == "clock":
         return Moment(kind, float(generator.uniform(0, duration)))
-    return Moment(kind, int(generator.integers(1, {"write": 40, "labels": 6}[kind])))
+    return Moment(kind, int(generator.integers(1, COUNTED[kind][2])))
 
 
 def _live(config, workdir, moment=None):

@@ -3,6 +3,7 @@
 import io
 import os
 import struct
+import threading
 import zlib
 
 import numpy as np
@@ -145,7 +146,21 @@ def test_of_a_folder_of_every_kind_exactly_the_bad_ones_are_found_with_their_rea
     assert set(found) == set(expected)
     for name, reason in found.items():
         assert expected[name] in reason and str(tmp_path) not in reason
-    assert progress == [(len(GOOD) + len(BAD),) * 2]
+    assert progress == [(0, len(GOOD) + len(BAD)), (len(GOOD) + len(BAD),) * 2]
+
+
+@pytest.mark.skipif(len(os.sched_getaffinity(0)) < 2, reason="there is one core")
+def test_images_are_decoded_by_several_threads_at_once(tmp_path, monkeypatch):
+    for i in range(4):
+        (tmp_path / f"{i}.png").write_bytes(GOOD["png"])
+    both, image = threading.Barrier(2), FileReader.image
+
+    def together(reader, i):
+        both.wait(timeout=20)  # one thread alone would wait in vain
+        return image(reader, i)
+
+    monkeypatch.setattr(FileReader, "image", together)
+    assert data.inspect_folder(tmp_path) == {}
 
 
 def test_wherever_a_file_is_cut_off_it_is_found_out(tmp_path):

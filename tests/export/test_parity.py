@@ -1,6 +1,9 @@
 """The comparison with Keras, its bounds, and the files it runs."""
 
 import json
+import os
+import subprocess
+import sys
 
 import numpy as np
 import pytest
@@ -28,6 +31,25 @@ def test_every_file_agrees_with_keras(network, images_for, form, tmp_path):
     assert measured.breaches(bounds()) == []
     assert measured.largest_difference < 1e-4
     assert measured.smallest_cosine > 1 - 1e-6
+
+
+ONE_THREAD = """
+import sys, keras, numpy as np, selabel_tf as sl, tensorflow as tf
+from selabel_tf.export import keras_file, parity, saved_model
+model = sl.SelfLabelModel(sl.backbone("small_conv", (13, 11, 1)), num_clusters=[3], num_examples=5)
+images = tf.data.Dataset.from_tensor_slices((np.ones((5, 13, 11, 1), np.float32), np.arange(5))).batch(2)
+for form in (keras_file, saved_model):
+    folder = form.export(model, sys.argv[1] + form.__name__)
+    print(parity.measure(folder, model.backbone, images, 5, timed=False).num_images)
+"""
+
+
+def test_a_machine_of_one_core_compares_too(tmp_path):
+    """A compiled function that waits for another one waits for ever where there is one thread to run both."""
+    environment = {**os.environ, "TF_NUM_INTEROP_THREADS": "1"}
+    command = [sys.executable, "-c", ONE_THREAD, str(tmp_path / "a")]
+    done = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=240)
+    assert done.stdout == "5\n5\n", done.stderr
 
 
 def test_differences_are_those_computed_by_hand(networks, images_for, tmp_path, monkeypatch):
@@ -89,8 +111,9 @@ def test_the_report_is_plain_json():
     assert (facts["share_of_float"], facts["knn_file"]) == (0.5, None)
 
 
-def test_a_file_is_timed_in_a_process_of_its_own(networks, tmp_path):
-    folder = tflite.export(networks["small_conv"], tmp_path, batch=3)
+@pytest.mark.parametrize("write", [saved_model.export, keras_file.export, lambda *to: tflite.export(*to, batch=3)])
+def test_a_file_is_timed_in_a_process_of_its_own_without_this_package(networks, tmp_path, write):
+    folder = write(networks["small_conv"], tmp_path)
     assert 0 < runtimes.seconds_per_image(folder, (13, 11, 1), threads=1) < 10
 
 

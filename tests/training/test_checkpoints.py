@@ -4,6 +4,7 @@ import errno
 import hashlib
 import json
 import os
+import random
 import resource
 import shutil
 import signal
@@ -291,13 +292,36 @@ def test_a_torn_checkpoint_is_passed_over_for_the_one_before_with_a_warning(tmp_
         checkpoints.latest(folder)
 
 
+def test_wherever_a_bit_flips_or_a_file_is_cut_off_it_is_found_out(tmp_path, two):
+    folder = shutil.copytree(two, tmp_path / "copy")
+    draw, tried = random.Random(7), 0
+    for file in ("state.npz", "manifest.json", "SHA256SUMS"):
+        path = folder / name(4) / file
+        whole = path.read_bytes()
+        for _ in range(70):
+            at_bit, length = draw.randrange(8 * len(whole)), draw.randrange(len(whole))
+            flipped = bytearray(whole)
+            flipped[at_bit // 8] ^= 1 << at_bit % 8
+            for content in (flipped, whole[:length]):
+                path.write_bytes(content)
+                with pytest.warns(
+                    UserWarning, match=f"Passing over checkpoint .*{name(4)}: .*Taking {name(3)} instead"
+                ):
+                    assert checkpoints.latest(folder).facts == at(3)
+                tried += 1
+        path.write_bytes(whole)
+    assert tried == 420 and checkpoints.latest(folder).facts == at(4)
+
+
 def test_a_checkpoint_that_vanishes_while_it_is_read_gives_way_to_a_newer_one(tmp_path, two, monkeypatch):
     folder = shutil.copytree(two, tmp_path / "copy")
+    newer = checkpoints.save(tmp_path / "newer", make(), at(5)).path
     verified, seen = checkpoints._verified, []
 
     def too_late(path):
         if not seen:  # the run goes on: a newer one comes, this one goes
-            path.rename(folder / name(5))
+            newer.rename(folder / name(5))
+            shutil.rmtree(path)
         seen.append(path.name)
         return verified(path)
 
@@ -343,7 +367,7 @@ def test_a_full_disk_is_a_clear_error_and_leaves_the_last_checkpoint(tmp_path, m
     with monkeypatch.context() as patch:
         patch.setattr(Path, "open", lambda path, mode="r", **o: FullDisk(opened(path, mode, **o), room))
         with pytest.raises(
-            OSError, match=r"could not be written: No space left on device\. The one before it is"
+            OSError, match=rf"could not be written: No space left on device\. {name(1)} is as it was\. Make room"
         ) as told:
             checkpoints.save(tmp_path, model, at(2))
     assert told.value.errno == errno.ENOSPC
@@ -385,6 +409,53 @@ def test_a_file_system_that_is_really_full(tmp_path):
         assert names(disk) == [name(step) for step in range(1, last.facts["step"] + 1)]
     finally:
         subprocess.run(["umount", str(disk)], check=True)
+
+
+def test_all_files_are_forced_to_disk_before_the_name_is_given_and_the_name_after_it(tmp_path, monkeypatch):
+    """What a power cut could tear is not seen by killing: the order of the calls is."""
+    calls, fsync, rename = [], os.fsync, os.rename
+
+    def forced(descriptor):
+        calls.append(Path(os.readlink(f"/proc/self/fd/{descriptor}")).name)
+        fsync(descriptor)
+
+    def renamed(old, new):
+        calls.append(f"{Path(old).name} -> {Path(new).name}")
+        rename(old, new)
+
+    monkeypatch.setattr(os, "fsync", forced)
+    monkeypatch.setattr(os, "rename", renamed)
+    checkpoints.save(tmp_path, make(), at(1))
+    part = f".{name(1)}.part"
+    files = ["state.npz", "manifest.json", "SHA256SUMS"]
+    assert calls == [*files, part, f"{part} -> {name(1)}", tmp_path.name]
+
+
+@pytest.mark.parametrize("reader", ["of now", "who has listed the folder before"])
+def test_at_every_moment_of_a_save_readers_see_one_whole_checkpoint(tmp_path, monkeypatch, reader):
+    model, seen, folders = make(), [], checkpoints._folders
+    listed = [checkpoints.save(tmp_path, model, at(1)).path]
+
+    def look():
+        lists = [listed] if reader != "of now" else []
+        with warnings.catch_warnings(), monkeypatch.context() as patch:
+            warnings.simplefilter("error")  # of a torn one
+            patch.setattr(checkpoints, "_folders", lambda folder: lists.pop() if lists else folders(folder))
+            seen.append(checkpoints.latest(tmp_path).facts["step"])
+
+    def watched(function):
+        def call(*args, **options):
+            look()
+            result = function(*args, **options)
+            look()
+            return result
+
+        return call
+
+    for function in ("mkdir", "fsync", "rename", "unlink", "rmdir"):
+        monkeypatch.setattr(os, function, watched(getattr(os, function)))
+    checkpoints.save(tmp_path, model, at(2), keep=1)
+    assert seen == sorted(seen) and set(seen) == {1, 2} and len(seen) > 20
 
 
 def test_leftovers_of_kills_are_removed(tmp_path):
@@ -452,7 +523,28 @@ def test_an_array_of_another_shape_than_the_manifest_says_is_refused_unread(tmp_
         header = {"descr": "<f4", "fortran_order": False, "shape": (10**9, 10**9)}
         np.lib.format.write_array_header_1_0(file, header)
     seal(path)
-    refused(checkpoints.latest(tmp_path), model, r"has float32 \[1000000000, 1000000000\] where its manifest says")
+    message = (
+        r"state\.npz does not hold what its manifest.* says: float32 \[1000000000, 1000000000\] stands in place of"
+    )
+    refused(checkpoints.latest(tmp_path), model, message)
+
+
+def test_a_checkpoint_under_another_name_is_not_taken_for_what_its_name_says(tmp_path):
+    path = checkpoints.save(tmp_path, make(), at(1)).path
+    path.rename(tmp_path / name(2))
+    with pytest.raises(
+        ValueError, match=rf"No checkpoint is whole:\n .*{name(2)}: its manifest.json is not one of ours"
+    ):
+        checkpoints.latest(tmp_path)
+
+
+def test_the_first_checkpoint_that_cannot_be_written_has_none_before_it(tmp_path, monkeypatch):
+    monkeypatch.setattr(os, "fsync", lambda _: (_ for _ in ()).throw(OSError(errno.EIO, "Input/output error")))
+    with pytest.raises(
+        OSError, match=r"could not be written: Input/output error\. There is none before it\. Make room"
+    ):
+        checkpoints.save(tmp_path, make(), at(1))
+    assert names(tmp_path) == []
 
 
 @pytest.mark.parametrize(

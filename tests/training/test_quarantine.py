@@ -53,7 +53,7 @@ def test_a_run_sets_bad_images_aside_as_if_they_had_never_been_there(tmp_path, p
     said, examined = [], []
     watcher = experiment.Watcher(said.append, on_examined=lambda *done: examined.append(done))
     experiment.run(make_config(photos), tmp_path / "run", watcher=watcher)
-    assert examined == [(N + 4, N + 4)]
+    assert examined == [(0, N + 4), (N + 4, N + 4)]
     assert said[0].startswith(f"4 of 35 images of {photos} cannot be used (11.4%) and are left out; all are in")
     assert "\n  000 empty.png is not an image: it is empty" in said[0]
     assert "\r" not in said[0]  # of a name; nothing moves the cursor

@@ -1,6 +1,7 @@
 """Runs that are stopped, damaged, moved or poisoned, and what becomes of them. Bits: test_tools_killed.py."""
 
 import os
+import resource
 import shutil
 import signal
 import threading
@@ -129,9 +130,11 @@ def test_where_all_checkpoints_are_damaged_nothing_begins_anew(cut, tmp_path):
 
 
 def test_a_signal_within_a_label_pass_abandons_it(tmp_path, small_config, finished_run):
+    sent = []
+
     def progress(number, what, done, total):
-        if number == 1 and what.startswith("head 1"):  # head 0 has its new labels already
-            stop()
+        if number == 1 and what.startswith("head 1") and not sent:  # head 0 has its new labels already
+            sent.append(stop())  # once: a second signal would not be waited with
 
     config = small_config(evaluation=NOTHING)
     with pytest.raises(Interrupted):
@@ -150,6 +153,39 @@ def test_steps_without_a_checkpoint_are_at_most_as_many_as_the_config_says(tmp_p
     experiment.run(config, tmp_path / "run")  # five steps an epoch
     assert [int(name[5:13]) for name in saved] == [0, 2, 4, 6, 8, 10, 12, 14, 15]
     assert len(names(tmp_path / "run")) == 3
+
+
+def limit_files(size):
+    """From now on no file may grow beyond `size` bytes; what undoes it."""
+    before = resource.getrlimit(resource.RLIMIT_FSIZE)
+    handler = signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (size, before[1]))
+    return lambda: (resource.setrlimit(resource.RLIMIT_FSIZE, before), signal.signal(signal.SIGXFSZ, handler))
+
+
+def test_a_run_that_finds_no_room_ends_clearly_and_goes_on_when_there_is(tmp_path, small_config, finished_run):
+    config, folder, undo = small_config(evaluation=NOTHING), tmp_path / "run", []
+    watcher = experiment.Watcher(callbacks=(At(2, lambda _: undo.append(limit_files(100_000))),))
+    try:
+        with pytest.raises(
+            OSError, match=r"step-00000003-labels-0001 could not be written: .* step-0{8}-labels-0001 is"
+        ):
+            experiment.run(config, folder, watcher=watcher)
+    finally:
+        undo[0]()
+    assert names(folder) == ["step-00000000-labels-0001"]
+    assert goes_on(config, folder).startswith("Resuming at step 0 (epoch 1, batch 1), after 1 label passes")
+    assert_same_end(finished_run, folder)
+
+
+def test_a_log_that_lost_records_is_told(cut, tmp_path):
+    folder = shutil.copytree(cut[0], tmp_path / "copy")
+    lines = (folder / "metrics.jsonl").read_text().splitlines(keepends=True)
+    (folder / "metrics.jsonl").write_text("".join(lines[:1]))
+    said = []
+    experiment.run(cut[1], folder, watcher=experiment.Watcher(say=said.append))
+    (told,) = [text for text in said if "metrics.jsonl" in text]
+    assert f"metrics.jsonl has 1 records, and had {len(lines)} when the checkpoint was written" in told
 
 
 def poison(model):
