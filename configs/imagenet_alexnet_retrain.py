@@ -8,9 +8,10 @@ paper: 90 epochs, batch 64, learning rate 0.05, times 0.1 at epochs 30 and 60 an
 1e-5; images and augmentation as in imagenet_alexnet. Judged on ImageNet, on Places as another probe target, and by
 fine-tuning on PASCAL VOC 2007 (tools.finetune --help has that command):
 
-    python -m tools.linear_probe --workdir=runs/imagenet_alexnet_retrain --layers=alexnet --augment=window_flip --crops=10
-    python -m tools.linear_probe --workdir=runs/imagenet_alexnet_retrain --layers=alexnet --augment=window_flip --crops=10 \
-        --set data.name=places365_small
+    python -m tools.linear_probe --workdir=runs/imagenet_alexnet_retrain --layers=alexnet --augment=window_flip \
+        --crops=10
+    python -m tools.linear_probe --workdir=runs/imagenet_alexnet_retrain --layers=alexnet --augment=window_flip \
+        --crops=10 --set data.name=places365_small
 
 (TFDS has Places with 365 classes; the paper's has 205.) Needs the TFDS set imagenet2012, prepared, and those it is
 judged on.

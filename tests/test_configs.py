@@ -170,7 +170,8 @@ def test_a_baseline_differs_from_the_method_in_what_it_says_only(name):
 
 def test_places_is_a_probe_target_of_the_networks_for_imagenet():
     docstring = ast.get_docstring(ast.parse((CONFIGS / "imagenet_alexnet_retrain.py").read_text()))
-    commands = [line.split() for line in re.sub(r" \\\n +", " ", docstring).splitlines() if "tools.linear_probe" in line]
+    lines = re.sub(r" \\\n +", " ", docstring).splitlines()
+    commands = [line.split() for line in lines if "tools.linear_probe" in line]
     here, places = (
         [word for word, before in zip(line[1:], line, strict=False) if before == "--set"] for line in commands
     )

@@ -183,7 +183,6 @@ def test_mistakes_are_explained(done):
     assert {path.name for path in (done[0] / "evaluation").iterdir()} == left
 
 
-
 def test_help_explains_every_flag():
     command = [sys.executable, "-m", "tools.finetune", "--help"]
     output = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, env=ENVIRONMENT, timeout=600).stdout

@@ -89,9 +89,7 @@ def told(recipe, num_examples):
     schedule = recipe.schedule_for(num_examples)
     epochs = f"{schedule.epochs} epoch" + "s" * (schedule.epochs != 1)
     longer = f" (for --min_steps={recipe.min_steps})" if schedule.epochs > recipe.schedule.epochs else ""
-    return (
-        f"{recipe.weights} weights, training {parts(recipe.layers)}: {epochs}{longer} of batch {schedule.batch_size}"
-    )
+    return f"{recipe.weights} weights, training {parts(recipe.layers)}: {epochs}{longer} of batch {schedule.batch_size}"
 
 
 def parts(layers):

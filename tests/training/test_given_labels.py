@@ -230,9 +230,7 @@ def test_parquet_labels_serve_as_well(tmp_path, small_config, finished_run):
     assert (tmp_path / "given_labels.parquet").is_file()
 
 
-def test_rotation_beside_self_labelling_is_judged_on_training_and_on_held_out_images(
-    tmp_path, small_config, small_voc
-):
+def test_rotation_beside_self_labelling_is_judged_on_training_and_on_held_out_images(tmp_path, small_config, small_voc):
     config = small_config(
         data=Data(source="tfds", name="voc/2007", test_split="test", data_dir=str(small_voc)),
         augment=replace(small_config().augment, policy="crop_flip", size=16),
