@@ -205,7 +205,7 @@ def test_labels_that_do_not_fit_are_refused_and_nothing_is_written(
 def test_labels_that_are_not_there_are_refused(tmp_path, small_config):
     with pytest.raises(FileNotFoundError, match="There is no labels file"):
         given_labels.transferred(unlabelled(small_config), tmp_path / "nothing.csv")
-    with pytest.raises(ValueError, match=r"holds no labels\.csv: it is no run folder, or its run is not finished"):
+    with pytest.raises(ValueError, match=r"holds no labels\.csv: it is no run folder, its run is not finished, or"):
         given_labels.transferred(unlabelled(small_config), tmp_path)
     with pytest.raises(ValueError, match=r"model\.num_clusters is empty: as many clusters as the labels have"):
         experiment.run(unlabelled(small_config), tmp_path / "run")
