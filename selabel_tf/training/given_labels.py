@@ -110,6 +110,6 @@ def _chosen(found, heads, path):
 def _check_counts(wanted, found, path):
     if tuple(wanted) != tuple(found):
         raise ValueError(
-            f"model.num_clusters={wanted} and the heads of {path} have {' '.join(map(str, found))} clusters. Leave "
-            "model.num_clusters empty, or give the same."
+            f"model.num_clusters={wanted} and the heads of {path} have {' '.join(map(str, found))} clusters. Leave it "
+            "empty (--set model.num_clusters=), or give the same."
         )
