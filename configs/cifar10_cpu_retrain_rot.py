@@ -4,8 +4,7 @@ r"""SeLa- + Rot at the size of cifar10_cpu: retraining on found labels, and tell
         --labels=runs/cifar10_cpu
 
 cifar10_cpu_retrain with a second objective: every image is shown at 0, 90, 180 and 270 degrees, so a batch of 128 is
-512 images for the network; the labels are learnt on the upright ones. The same in joint self-labelling:
-tools.train --config=configs/cifar10_cpu.py --set model.objectives=labels,rotation
+512 images for the network; the labels are learnt on the upright ones. In joint self-labelling: cifar10_cpu_rot.
 
 Not run by us.
 """

@@ -5,12 +5,16 @@ r"""SeLa- on ImageNet: AlexNet from scratch on the labels of a finished run. Tab
 
 The labels may be those of AlexNet as well (--labels=runs/imagenet_alexnet), or of one head of them (--heads=0). The
 paper: 90 epochs, batch 64, learning rate 0.05, times 0.1 at epochs 30 and 60 and times 0.001 from 80 on, coupled L2
-1e-5; images and augmentation as in imagenet_alexnet. Places is a probe target:
+1e-5; images and augmentation as in imagenet_alexnet. Judged on ImageNet, on Places as another probe target, and by
+fine-tuning on PASCAL VOC 2007 (tools.finetune --help has that command):
 
-    python -m tools.linear_probe --workdir=runs/imagenet_alexnet_retrain --set data.name=places365_small \
-        --set data.test_split=validation
+    python -m tools.linear_probe --workdir=runs/imagenet_alexnet_retrain --layers=alexnet --augment=window_flip \
+        --crops=10
+    python -m tools.linear_probe --workdir=runs/imagenet_alexnet_retrain --layers=alexnet --augment=window_flip \
+        --crops=10 --set data.name=places365_small
 
-(365 classes; the paper's Places has 205.) Needs the TFDS set imagenet2012, prepared.
+(TFDS has Places with 365 classes; the paper's has 205.) Needs the TFDS set imagenet2012, prepared, and those it is
+judged on.
 
 Not run by us.
 """

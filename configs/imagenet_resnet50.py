@@ -18,7 +18,7 @@ from selabel_tf.config import Augment, Config, Data, Evaluation, Label, Model, O
 def get_config():
     return Config(
         name="imagenet_resnet50",
-        data=Data(source="tfds", name="imagenet2012"),
+        data=Data(source="tfds", name="imagenet2012", test_split="validation"),
         augment=Augment(policy="crop_jitter", size=224, mean=(0.485, 0.456, 0.406), std=(0.229, 0.224, 0.225)),
         model=Model(backbone="resnet50v2", num_clusters=(3000,) * 10),
         label=Label(lambda_=25.0, num_relabels=80, schedule="quadratic", heads="all", batch_norm="training"),

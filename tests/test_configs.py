@@ -37,6 +37,8 @@ SMALL_IMAGES = {
 }
 IMAGENET = {
     "data.name": "imagenet2012",
+    "data.split": "train",
+    "data.test_split": "validation",
     "augment.policy": "crop_jitter",
     "augment.size": 224,
     "augment.mean": (0.485, 0.456, 0.406),
@@ -92,6 +94,7 @@ RECIPES = {
     "cifar10_cpu_supervised": {**CPU, "model.num_clusters": (10,), "label.labeller": "given"},
     "cifar10_cpu_opt0": {**CPU, "model.num_clusters": (128,), "label.num_relabels": 0},
     "cifar10_cpu_random_weights": {**CPU, "epochs": 0},
+    "cifar10_cpu_rot": {**CPU, "model.objectives": ("labels", "rotation")},
     "cifar10_cpu_rotnet": {
         **CPU,
         "model.num_clusters": (128,),
@@ -163,6 +166,23 @@ def test_a_baseline_differs_from_the_method_in_what_it_says_only(name):
     allowed = {"name", "model.num_clusters", "label.labeller", "label.num_relabels", "epochs"}
     allowed |= {"model.objectives", "augment.more"}
     assert {line.partition(":")[0] for line in changed} <= allowed
+
+
+def test_places_is_a_probe_target_of_the_networks_for_imagenet():
+    docstring = ast.get_docstring(ast.parse((CONFIGS / "imagenet_alexnet_retrain.py").read_text()))
+    lines = re.sub(r" \\\n +", " ", docstring).splitlines()
+    commands = [line.split() for line in lines if "tools.linear_probe" in line]
+    here, places = (
+        [word for word, before in zip(line[1:], line, strict=False) if before == "--set"] for line in commands
+    )
+    assert here == [] and places == ["data.name=places365_small"]
+    for name in ("retrain", "retrain_rot", "retrain_rot_moreaug"):
+        config = cfg.override(cfg.load(CONFIGS / f"imagenet_alexnet_{name}.py"), places)
+        assert (config.data.name, config.data.split, config.data.test_split) == (
+            "places365_small",
+            "train",
+            "validation",  # its test split keeps its classes secret
+        )
 
 
 def test_label_transfer_takes_the_learning_rate_down_as_the_paper_says():

@@ -59,6 +59,15 @@ def test_json_goes_to_a_file_with_the_place_of_each_figure_of_the_paper(compare,
     )
 
 
+def test_a_config_that_waits_for_labels_is_run_by_retraining(compare):
+    _, output, _ = compare("imagenet_alexnet_retrain_rot")
+    lines = output.splitlines()
+    assert any("SeLa- + Rot" in line and "not run" in line for line in lines)
+    assert any(line.startswith("(paper)") and "SeLa- [3000 x 10] + Rot, labels of ResNet-50" in line for line in lines)
+    place = "--config=configs/imagenet_alexnet_retrain_rot.py --workdir=runs/imagenet_alexnet_retrain_rot"
+    assert f"  python -m tools.retrain {place} --labels=..." in lines
+
+
 def test_markdown_has_the_same_table(compare):
     _, output, _ = compare("digits", "--format=markdown")
     lines = output.splitlines()

@@ -119,7 +119,7 @@ def test_it_ends_with_a_table_a_result_and_a_network(done):
     assert lines[0].startswith(
         "50 images of 10 classes to train on, tested on 10 images held out of the training set, seed 3"
     )
-    assert lines[1] == "trained weights, training all: 4 epochs of batch 13, augmented by digits"
+    assert lines[1] == "trained weights, training all layers: 4 epochs of batch 13, augmented by digits"
     assert re.search(r"^fine-tuning +100% 12/12 .*loss .*top1", printed[2], re.MULTILINE)
     assert re.search(r"^50 +\d\.\d{3} +\d\.\d{3}$", printed[2], re.MULTILINE)
     assert f"{through}/evaluation/finetune_all.json" in lines[-3]
@@ -142,11 +142,11 @@ def test_the_network_takes_images_and_gives_scores(done):
 def test_options(done):
     cut, _, printed = done
     random, frozen, other = printed[3:6]
-    assert "random weights, training all: 5 epochs of batch 50, augmented by flip" in random
-    assert "Fine-tuning, random weights, training all" in random and "tools.semi_supervised" in random
+    assert "random weights, training all layers: 5 epochs (for --min_steps=5) of batch 50, augmented by flip" in random
+    assert "Fine-tuning, random weights, training all layers" in random and "tools.semi_supervised" in random
     settings = result(cut, "finetune_all_random")["settings"]
     assert (settings["weights"], settings["schedule"], settings["min_steps"]) == ("random", "steps", 5)
-    assert "10 crops" in frozen
+    assert "trained weights, training the classifier alone: 1 epoch of batch 50" in frozen and "10 crops" in frozen
     assert result(cut, "finetune_classifier")["settings"]["crops"] == 10
     kernels = [
         keras.models.load_model(cut / path).get_layer("conv5").kernel.numpy()
@@ -161,7 +161,7 @@ def test_options(done):
 def test_several_classes_for_each_image_are_judged_by_average_precision(done, voc_run):
     printed = done[2][-1]
     assert "42 images of 5 classes to train on, tested on 29 images of voc/2007/test" in printed
-    assert "trained weights, training 3: 3 epochs of batch 14, augmented by crop_flip" in printed
+    assert "trained weights, training the last 3 blocks: 3 epochs of batch 14, augmented by crop_flip" in printed
     assert re.search(r"^class +positives +ignored +AP 11-point +AP all-points +AP plain$", printed, re.MULTILINE)
     for name in ("mean", "aeroplane", "bicycle", "bird"):
         assert re.search(rf"^{name} +\d+ +\d+ +\d\.\d{{3}} +\d\.\d{{3}} +\d\.\d{{3}}$", printed, re.MULTILINE)
@@ -178,6 +178,9 @@ def test_several_classes_for_each_image_are_judged_by_average_precision(done, vo
 def test_mistakes_are_explained(done):
     for (line, words), printed in zip(MISTAKES.items(), done[2][6:-1], strict=True):
         assert "ERROR ValueError" in printed and words in printed, line
+    names = ("all", "all_random", "classifier", "2-digits")  # nothing but what the calls without a mistake have left
+    left = {f"finetune_{name}{ending}" for name in names for ending in (".json", ".keras")}
+    assert {path.name for path in (done[0] / "evaluation").iterdir()} == left
 
 
 def test_help_explains_every_flag():

@@ -35,6 +35,7 @@ COMMANDS = {
     "linear": "python -m tools.linear_probe --workdir={run}",
     "clusters": "python -m tools.clusters --workdir={run}",
     "all": "python -m tools.train --config={name} --workdir={run}",
+    "retrain": "python -m tools.retrain --config={name} --workdir={run} --labels=...",
 }
 
 

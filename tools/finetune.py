@@ -76,10 +76,7 @@ def main(_):
         what="fine-tuning",
     )
     print(f"{images.train.num_examples} images of {images.task.num_classes} classes to train on, {images.tested_on}")
-    print(
-        f"{recipe.weights} weights, training {recipe.layers}: {settings['epochs']} epochs of batch "
-        f"{settings['batch_size']}, augmented by {images.train.policy}"
-    )
+    print(f"{fitting.told(recipe, images.train.num_examples)}, augmented by {images.train.policy}")
     model = finetuning.finetune(
         judged.run,
         images.train,
@@ -107,7 +104,7 @@ def main(_):
 def table(rows, images, recipe):
     crops = "1 crop" if fitting.CROPS.value == "1" else "10 crops"
     note = f"{crops}; {images.tested_on}."
-    title = f"Fine-tuning, {recipe.weights} weights, training {recipe.layers}"
+    title = f"Fine-tuning, {recipe.weights} weights, training {fitting.parts(recipe.layers)}"
     if isinstance(images.task, SingleLabel):
         cells = [(images.train.num_examples, row["top1"], row["top5"]) for row in rows]
         return Table(title, ("labelled images", "top-1", "top-5"), tuple(cells), note)

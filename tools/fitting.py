@@ -31,7 +31,11 @@ SCHEDULE = flags.DEFINE_enum(
     "AlexNet on PASCAL VOC 2007, 256 and 479 epochs of batch 16, from 0.003 and 0.001 halved every 16 and 64 epochs.",
 )
 EPOCHS = flags.DEFINE_integer(
-    "epochs", None, "By default the schedule's. Drops come after the same shares of training.", 1
+    "epochs",
+    None,
+    "By default the schedule's. Drops come after the same shares of training. More of them where --min_steps asks for "
+    "it.",
+    1,
 )
 MIN_STEPS = flags.DEFINE_integer(
     "min_steps", 500, "Few images make short epochs: there are more of them until training has so many steps.", 0
@@ -78,6 +82,21 @@ def settings(recipe, num_examples):
         **asdict(recipe.schedule_for(num_examples)),
         "min_steps": recipe.min_steps,
     }
+
+
+def told(recipe, num_examples):
+    """What is trained, and for how long, in words for a person."""
+    schedule = recipe.schedule_for(num_examples)
+    epochs = f"{schedule.epochs} epoch" + "s" * (schedule.epochs != 1)
+    longer = f" (for --min_steps={recipe.min_steps})" if schedule.epochs > recipe.schedule.epochs else ""
+    return f"{recipe.weights} weights, training {parts(recipe.layers)}: {epochs}{longer} of batch {schedule.batch_size}"
+
+
+def parts(layers):
+    """--layers in words."""
+    if layers.isdigit():
+        return "the last block" if layers == "1" else f"the last {layers} blocks"
+    return {"all": "all layers", "classifier": "the classifier alone"}.get(layers, f"{layers} and what follows")
 
 
 def strategy():

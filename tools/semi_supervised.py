@@ -95,7 +95,7 @@ def main(_):
 def measured(measurement, key, path, identity):
     """One point, with a progress bar, and gone on with if it was cut short."""
     method, fraction, seed = key
-    words = f"{method}, {fraction:.4g} labelled, seed {seed}"
+    words = f"{method}, {100 * fraction:.4g}% labelled, seed {seed}"
     unfinished = UnfinishedProbe(path.with_suffix(".state"), identity | {"point": key}, say=print, what="training")
     point = measurement.point(method, fraction, seed, unfinished=unfinished, callbacks=[fitting.Narrator(words)])
     unfinished.remove()

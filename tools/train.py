@@ -66,7 +66,8 @@ class Narrator(keras.callbacks.Callback):
             self.resumed = False
 
     def on_train_batch_end(self, batch, logs=None):
-        self.progress.update(self.before + batch + 1, loss=logs["loss"])
+        shown = {name: logs[name] for name in ("loss", "rotation_accuracy") if name in logs}
+        self.progress.update(self.before + batch + 1, **shown)
 
     def on_train_end(self, logs=None):
         if self.progress is not None:
@@ -101,8 +102,8 @@ def main(_):
     return train(configs.override(configs.load(CONFIG.value), SET.value))
 
 
-def train(config):
-    """Runs `config` in --workdir on --devices, and tells of it."""
+def train(config, following=None):
+    """Runs `config` in --workdir on --devices, and tells of it. following: what to do next, in words."""
     if experiment.is_finished(WORKDIR.value):
         experiment.check_folder(config, WORKDIR.value)
         print(f"This run is finished. Its results are in {WORKDIR.value}/report.html.")
@@ -138,14 +139,16 @@ def train(config):
         f"\nFinished in {console.duration(time.monotonic() - start)}. "
         f"Results: {WORKDIR.value}/report.html    Card: {written}"
     )
-    print(f"Next: open that page, or look at the curves with  tensorboard --logdir {WORKDIR.value}/logs")
+    curves = f"open that page, or look at the curves with  tensorboard --logdir {WORKDIR.value}/logs"
+    print(f"Next: {following or curves}")
     return None
 
 
 def _how_to_go_on():
     checkpoint = checkpoints.latest(f"{WORKDIR.value}/checkpoints")
     place = f"from step {checkpoint.facts['step']}" if checkpoint else "from the beginning, as nothing was saved yet"
-    return f"The same command goes on {place}:\n  python -m tools.train {shlex.join(sys.argv[1:])}"
+    program = f"tools.{Path(sys.argv[0]).stem}"  # tools.retrain trains by this module as well
+    return f"The same command goes on {place}:\n  python -m {program} {shlex.join(sys.argv[1:])}"
 
 
 if __name__ == "__main__":

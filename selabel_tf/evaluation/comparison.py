@@ -271,6 +271,7 @@ def _missing(entries):
         wanted = {"knn": "knn" in entry.measures, "linear": probed, "clusters": "accuracy" in entry.measures}
         missing = [measure for measure, there in wanted.items() if not there]
         if entry.kind in ("not run", "kept") and missing:
-            yield "all", entry.name
+            waiting = entry.setting.labeller == "given" and not entry.setting.num_clusters  # for labels
+            yield "retrain" if waiting else "all", entry.name
         if entry.kind in ("run", "kept", "not run"):
             yield from ((measure, entry.name) for measure in missing)

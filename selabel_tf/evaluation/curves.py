@@ -2,6 +2,7 @@
 
     loss, learning rate ...         one line: any number that the epoch records hold
     NMI, accuracy, share changed    a line per head, and their mean where all heads were relabelled together
+    rotation accuracy               of training images and, where there are some, of held-out ones
     entropy of the true classes     of the purest, the mean and the most mixed cluster, averaged over heads
 
 Epochs are fractions: a label pass in the middle of the first epoch stands at 0.5.
@@ -54,6 +55,8 @@ def from_records(records) -> tuple[Curve, ...]:
     neighbours = [record for record in records if record["kind"] == "knn"]
     per_epoch = next((r["step"] / r["epoch"] for r in [*epochs, *neighbours]), 1)
     scalars = _scalars(epochs, passes)
+    if "rotation_accuracy" in scalars:
+        scalars["rotation_accuracy"] = _rotation(epochs, [r for r in records if r["kind"] == "rotation"])
     made = [scalars.pop("loss", None)]
     made += [_by_head(passes, key, per_epoch) for key in LABEL_PANELS]
     made += [_entropy(passes, per_epoch), _neighbours(neighbours), *scalars.values()]
@@ -83,6 +86,22 @@ def _neighbours(records):
         return None
     note = "Weighted nearest neighbours, k={k}, sigma={sigma}.".format(**records[-1])
     return _one_line("knn", "kNN accuracy", note, [(r["epoch"], r["accuracy"]) for r in records])
+
+
+def _rotation(epochs, held_out):
+    """Of training images, augmented and while the network learns, and of held-out ones."""
+    lines = {"training images": (epochs, "rotation_accuracy"), "held-out images": (held_out, "accuracy")}
+    found = {
+        name: {r["epoch"]: r[key] for r in records if _is_number(r.get(key))} for name, (records, key) in lines.items()
+    }
+    found = {name: points for name, points in found.items() if points}
+    places = sorted(set().union(*found.values()))
+    values = np.array([[points.get(place, np.nan) for points in found.values()] for place in places], np.float64)
+    names = tuple(found)
+    note = "Share of quarter turns told right, each image at all four."
+    reference = ("chance", 0.25)
+    place = np.array(places, np.float64)
+    return Curve("rotation_accuracy", "Rotation accuracy", note, place, values, names, names, reference)
 
 
 def _one_line(key, title, note, points, reference=None):

@@ -10,7 +10,8 @@ import io
 
 import numpy as np
 from matplotlib.figure import Figure
-from matplotlib.ticker import FuncFormatter, NullFormatter, PercentFormatter
+from matplotlib.ticker import NullLocator, PercentFormatter
+from scipy.optimize import isotonic_regression
 
 INK, MUTED, RULE = "#1f2933", "#66727f", "#e3e7eb"
 COLOURS = ("#1d6fb8", "#c2571a", "#66727f", "#2c7a4b", "#8a4fa3")  # in the order of the methods
@@ -63,31 +64,44 @@ def summary(points) -> list[dict]:
 
 
 def picture(rows, *, title="") -> bytes:
-    """PNG: a line for each method over the number of labelled images, with the deviation between seeds as bars."""
+    """PNG: a line for each method over the number of labelled images, its name and last value at its end.
+
+    Bars are the deviation between seeds; methods stand a little beside each other, so that bars do not cover bars.
+    """
+    buffer = io.BytesIO()
+    figure(rows, title).savefig(buffer, format="png")
+    return buffer.getvalue()
+
+
+def figure(rows, title="") -> Figure:
     if not rows:
         raise ValueError("There is nothing to draw: no accuracy was measured.")
-    figure = Figure(figsize=(6.4, 4.2), dpi=150)
-    axes = figure.add_subplot()
-    for number, method in enumerate(dict.fromkeys(row["method"] for row in rows)):
+    drawn = Figure(figsize=(6.4, 4.2), dpi=150)
+    axes = drawn.add_subplot()
+    methods = list(dict.fromkeys(row["method"] for row in rows))
+    ends = []
+    for number, method in enumerate(methods):
         own = [row for row in rows if row["method"] == method]
+        colour = COLOURS[number % len(COLOURS)]
+        beside = 1.02 ** (number - (len(methods) - 1) / 2)  # a factor, since the axis is logarithmic
         axes.errorbar(
-            [row["labelled"] for row in own],
+            [beside * row["labelled"] for row in own],
             [row["top1"] for row in own],
-            yerr=[row["deviation"] or 0.0 for row in own],
-            label=method,
-            color=COLOURS[number % len(COLOURS)],
+            yerr=[row["deviation"] or 0.0 for row in own] if own[0]["seeds"] > 1 else None,
+            color=colour,
             marker=MARKERS[number % len(MARKERS)],
             markersize=5,
             linewidth=1.6,
+            elinewidth=1,
             capsize=3,
         )
-    counts = sorted({row["labelled"] for row in rows})
+        ends.append((own[-1]["top1"], f"{method} {100 * own[-1]['top1']:.1f}%", colour))
+    shares = {row["labelled"]: row["fraction"] for row in rows}
     axes.set_xscale("log")
-    axes.set_xticks(counts)
-    axes.xaxis.set_major_formatter(FuncFormatter(lambda count, _: f"{count:,.0f}"))
-    axes.xaxis.set_minor_formatter(NullFormatter())
-    axes.yaxis.set_major_formatter(PercentFormatter(1.0, decimals=0))
-    axes.set_xlabel("labelled images", color=INK)
+    axes.set_xticks(list(shares), [f"{count:,}\n{100 * share:.4g}%" for count, share in shares.items()])
+    axes.xaxis.set_minor_locator(NullLocator())
+    axes.yaxis.set_major_formatter(PercentFormatter(1.0))
+    axes.set_xlabel("labelled images, and their share of all", color=INK)
     axes.set_ylabel("top-1 accuracy on test images", color=INK)
     axes.set_title(title, color=INK, fontsize=11, loc="left")
     axes.grid(color=RULE, linewidth=0.8)
@@ -96,8 +110,18 @@ def picture(rows, *, title="") -> bytes:
     for name, spine in axes.spines.items():
         spine.set_visible(name in ("left", "bottom"))
         spine.set_color(RULE)
-    axes.legend(frameon=False, labelcolor=INK)
-    figure.tight_layout()
-    buffer = io.BytesIO()
-    figure.savefig(buffer, format="png")
-    return buffer.getvalue()
+    least, most = axes.get_ylim()
+    heights = _apart([end[0] for end in ends], 0.055 * (most - least))
+    for height, (_, words, colour) in zip(heights, ends, strict=True):
+        axes.text(1.02, height, words, transform=axes.get_yaxis_transform(), color=colour, va="center", fontsize=9)
+    drawn.tight_layout()
+    return drawn
+
+
+def _apart(heights, least) -> np.ndarray:
+    """`heights`, moved up and down as little as puts `least` between neighbours, in the order given."""
+    order = np.argsort(heights, kind="stable")
+    # sorted heights minus i * least must not decrease: the nearest such sequence is isotonic regression
+    level = np.arange(len(order)) * least
+    moved = isotonic_regression(np.asarray(heights, np.float64)[order] - level).x + level
+    return moved[np.argsort(order)]

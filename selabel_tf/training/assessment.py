@@ -111,7 +111,8 @@ def _cluster_table(config, model, classes, features, numbers):
     rows = []
     if "labels" in config.model.objectives:
         heads = [clustering.scores(column, classes) for column in model.labels.T]
-        rows.append(_cluster_row(f"self-labels, mean of {len(heads)} heads", max(model.num_clusters), heads))
+        of = "one head" if len(heads) == 1 else f"mean of {len(heads)} heads"
+        rows.append(_cluster_row(f"self-labels, {of}", max(model.num_clusters), heads))
     for name in ("raw pixels", "learned features") if config.evaluation.kmeans else ():
         for k in sorted({len(np.unique(classes)), max(model.num_clusters)}):
             found = clustering.kmeans_labels(unit_rows(features[name][0]), k, config.seed)

@@ -81,8 +81,9 @@ def _file(labels):
         return path
     if not (path / "labels.csv").is_file():
         raise ValueError(
-            f"{path} holds no labels.csv: it is no run folder, or its run is not finished. Let the run come to its "
-            f"end, or write the labels it has: python -m tools.labels --workdir={path}"
+            f"{path} holds no labels.csv: it is no run folder, its run is not finished, or it learnt no labels but "
+            "rotation. Let the run come to its end, or write the labels it has: "
+            f"python -m tools.labels --workdir={path}"
         )
     return path / "labels.csv"
 
@@ -109,6 +110,6 @@ def _chosen(found, heads, path):
 def _check_counts(wanted, found, path):
     if tuple(wanted) != tuple(found):
         raise ValueError(
-            f"model.num_clusters={wanted} and the heads of {path} have {' '.join(map(str, found))} clusters. Leave "
-            "model.num_clusters empty, or give the same."
+            f"model.num_clusters={wanted} and the heads of {path} have {' '.join(map(str, found))} clusters. Leave it "
+            "empty (--set model.num_clusters=), or give the same."
         )

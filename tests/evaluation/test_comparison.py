@@ -168,7 +168,8 @@ def test_fine_tuning_on_pascal_voc_stands_beside_the_papers():
     column = found.table.columns.index("finetune fc6 mAP")
     assert found.table.rows[0][column : column + 2] == ("70.0", "73.1")
     assert found.table.columns[column + 1] == "(paper)"
-    assert [row["method"] for row in found.rows[1:]] == ["DeepCluster"]
+    retrained = ["SeLa- [3000 x 10], labels of ResNet-50", "SeLa- [3000 x 10] + Rot, labels of ResNet-50"]
+    assert [row["method"] for row in found.rows[1:]] == ["DeepCluster", *retrained]
 
 
 def test_unseen_images_have_columns_only_when_measured():

@@ -26,6 +26,15 @@ def test_every_number_of_the_epochs_is_a_curve_and_the_loss_has_ln_k_beside_it()
     assert not {"step", "epoch", "kind"} & set(found)
 
 
+def test_rotation_has_a_line_for_training_and_one_for_held_out_images_and_chance_beside_them():
+    alone = by_key(EPOCHS)["rotation_accuracy"]
+    assert alone.names == ("training images",) and alone.reference == ("chance", 0.25)
+    np.testing.assert_allclose(alone.values, [[0.2], [0.4]])
+    both = by_key([*EPOCHS, {"kind": "rotation", "step": 6, "epoch": 2, "accuracy": 0.3, "loss": 1.2}])
+    assert both["rotation_accuracy"].names == ("training images", "held-out images")
+    np.testing.assert_allclose(both["rotation_accuracy"].values, [[0.2, np.nan], [0.4, 0.3]])
+
+
 def test_label_passes_stand_at_fractions_of_epochs_with_a_line_per_head_and_their_mean():
     records = [label_record(step, head, nmi=0.1 * step + head) for step in (0, 1, 6) for head in (0, 1)]
     nmi = by_key([*EPOCHS, *records])["nmi"]

@@ -82,3 +82,17 @@ def test_the_picture_shows_a_line_for_each_method():
     assert has(one, first) and not has(one, second)
     with pytest.raises(ValueError, match="nothing to draw"):
         label_curve.picture([])
+
+
+def test_the_picture_names_its_lines_and_labels_its_axes_with_what_stands_there():
+    axes = label_curve.figure(label_curve.summary(POINTS)).axes[0]
+    assert [text.get_text() for text in axes.texts] == ["probe 52.0%", "tuned 55.0%"]
+    assert [label.get_text() for label in axes.get_xticklabels()] == ["1\n1%", "10\n10%"]
+    for height, label in zip(axes.get_yticks(), axes.get_yticklabels(), strict=True):
+        assert float(label.get_text().rstrip("%")) == pytest.approx(100 * height, abs=1e-6)  # 92.5% is not 92%
+
+
+def test_names_of_lines_that_end_close_together_are_moved_apart_and_others_are_not():
+    np.testing.assert_allclose(label_curve._apart([0.5, 0.9, 0.51], 0.03), [0.49, 0.9, 0.52])
+    np.testing.assert_allclose(label_curve._apart([0.5, 0.5], 0.1), [0.45, 0.55])
+    np.testing.assert_allclose(label_curve._apart([0.2, 0.1], 0.05), [0.2, 0.1])

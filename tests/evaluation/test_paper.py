@@ -160,3 +160,16 @@ def test_references_have_the_same_backbone_where_the_paper_has_it():
 def test_references_of_an_imbalance_are_its_own_and_those_of_the_full_set():
     found = paper.references(replace(CIFAR10, imbalance="light"))
     assert {experiment.setting["imbalance"] for experiment in found} == {"none", "light"}
+
+
+def test_label_transfer_has_the_papers_rows_as_references_since_a_config_does_not_tell_whose_labels_it_takes():
+    retrained = replace(IMAGENET, num_clusters="3000x10", labeller="transfer", objectives="labels + rotation")
+    assert paper.beside(retrained) is None
+    named = {experiment.method: experiment for experiment in paper.references(retrained)}
+    rows = (("SeLa- [3000 x 10] + Rot", 49.7), ("SeLa- [3000 x 10] + Rot + more aug.", 50.0))
+    for name, value in rows:
+        experiment = named[f"{name}, labels of ResNet-50"]
+        assert (experiment.epochs, experiment.figures["linear conv4 10-crop"].value) == (90, value)
+    voc = {experiment.method: experiment for experiment in paper.references(replace(retrained, judged="voc/2007"))}
+    assert voc["SeLa- [3000 x 10], labels of ResNet-50"].figures["finetune fc6 mAP"].value == 74.4
+    assert voc["SeLa- [3000 x 10] + Rot, labels of ResNet-50"].figures["finetune all mAP"].value == 77.2

@@ -178,7 +178,7 @@ def test_mixed_precision_comes_to_its_end(tmp_path, small_config):
     )
     result = experiment.run(config, tmp_path / "run")
     ((row,),) = [table.rows for table in result.tables]  # without K-means and neighbours the labels alone
-    assert row[:2] == ("self-labels, mean of 1 heads", 5)
+    assert row[:2] == ("self-labels, one head", 5)
     assert keras.config.dtype_policy().name == "float32"
 
 

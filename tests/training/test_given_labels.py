@@ -31,7 +31,7 @@ class Kill(keras.callbacks.Callback):
     """Ends a run as Ctrl-C would, in the middle of the third epoch."""
 
     def on_train_batch_end(self, batch, logs=None):
-        if int(self.model.optimizer.iterations) == 8:
+        if self.model.optimizer.iterations.numpy() == 8:
             raise KeyboardInterrupt
 
 
@@ -110,6 +110,36 @@ def test_a_cut_run_goes_on_without_the_run_its_labels_came_from(tmp_path, retrai
         np.testing.assert_allclose(one, other, atol=1e-4)
 
 
+def test_labels_go_from_one_architecture_to_a_smaller_other_one(tmp_path, retrained, finished_run, small_config):
+    config = unlabelled(small_config, epochs=1)
+    config = replace(config, model=replace(config.model, backbone="resnet18_cifar", width=2))
+    config = given_labels.transferred(config, finished_run)
+    experiment.run(config, tmp_path / "run")
+    run, theirs = load_run(tmp_path / "run"), label_files.read(finished_run / "labels.csv")
+    np.testing.assert_array_equal(run.model.labels, theirs.labels)
+    backbones = [model.backbone for model in (run.model, load_run(finished_run).model)]
+    assert [network.output_shape[-1] for network in backbones] == [16, 512]
+    assert backbones[0].count_params() < backbones[1].count_params()
+
+
+def test_two_replicas_retrain_too_and_a_cut_run_goes_on_with_them(
+    tmp_path, finished_run, small_config, two_replicas, monkeypatch
+):
+    monkeypatch.setattr(distribution, "strategy", lambda devices: two_replicas)  # a process may have only one
+    config = given_labels.transferred(unlabelled(small_config, batch_size=24), finished_run)
+    with pytest.raises(KeyboardInterrupt):
+        experiment.run(config, tmp_path / "run", watcher=experiment.Watcher(callbacks=(Kill(),)))
+    said = []
+    experiment.run(config, tmp_path / "run", devices="two", watcher=experiment.Watcher(say=said.append))
+    assert any(line.endswith("2 device(s)") for line in said)
+    first, second = (label_files.read(run / "labels.csv") for run in (finished_run, tmp_path / "run"))
+    np.testing.assert_array_equal(second.labels, first.labels)
+    epochs = [r for r in read_records(tmp_path / "run" / "metrics.jsonl") if r["kind"] == "epoch"]
+    assert [record["epoch"] for record in epochs] == [1, 2, 3]
+    assert epochs[-1]["loss"] < epochs[0]["loss"]
+    assert epochs[-1]["loss"] == pytest.approx(epochs[-1]["labels_loss"] + epochs[-1]["rotation_loss"], rel=1e-5)
+
+
 def test_a_damaged_copy_of_the_labels_is_noticed(tmp_path, retrained):
     shutil.copytree(retrained[0], tmp_path / "run")
     copy = tmp_path / "run" / "given_labels.csv"
@@ -175,7 +205,7 @@ def test_labels_that_do_not_fit_are_refused_and_nothing_is_written(
 def test_labels_that_are_not_there_are_refused(tmp_path, small_config):
     with pytest.raises(FileNotFoundError, match="There is no labels file"):
         given_labels.transferred(unlabelled(small_config), tmp_path / "nothing.csv")
-    with pytest.raises(ValueError, match=r"holds no labels\.csv: it is no run folder, or its run is not finished"):
+    with pytest.raises(ValueError, match=r"holds no labels\.csv: it is no run folder, its run is not finished, or"):
         given_labels.transferred(unlabelled(small_config), tmp_path)
     with pytest.raises(ValueError, match=r"model\.num_clusters is empty: as many clusters as the labels have"):
         experiment.run(unlabelled(small_config), tmp_path / "run")
@@ -198,6 +228,31 @@ def test_parquet_labels_serve_as_well(tmp_path, small_config, finished_run):
     np.testing.assert_array_equal(found, labels.labels)
     given_labels.keep(config, tmp_path)
     assert (tmp_path / "given_labels.parquet").is_file()
+
+
+def test_rotation_beside_self_labelling_is_judged_on_training_and_on_held_out_images(tmp_path, small_config, small_voc):
+    config = small_config(
+        data=Data(source="tfds", name="voc/2007", test_split="test", data_dir=str(small_voc)),
+        augment=replace(small_config().augment, policy="crop_flip", size=16),
+        model=Model(num_clusters=(3, 5), objectives=("labels", "rotation")),
+        evaluation=Evaluation(knn=False, kmeans=False),
+        batch_size=12,
+        epochs=2,
+    )
+    experiment.run(config, tmp_path / "run")
+    records = read_records(tmp_path / "run" / "metrics.jsonl")
+    passes = [(r["step"], r["head"]) for r in records if r["kind"] == "labels"]
+    assert passes == [(0, 0), (0, 1), (1, 0), (1, 1), (2, 0), (2, 1)]  # labels are optimised all the same
+    found = {kind: [r for r in records if r["kind"] == kind] for kind in ("epoch", "rotation")}
+    assert [r["step"] for r in found["epoch"]] == [r["step"] for r in found["rotation"]] == [2, 4]
+    for epoch, held_out in zip(found["epoch"], found["rotation"], strict=True):
+        assert epoch["loss"] == pytest.approx(epoch["labels_loss"] + epoch["rotation_loss"], rel=1e-5)
+        assert 0 <= epoch["rotation_accuracy"] <= 1 and 0 <= held_out["accuracy"] <= 1 and held_out["loss"] > 0
+    model = load_run(tmp_path / "run").model
+    ((images, _),) = assembly.make_source(config, "test").plain_batches(29)
+    four = np.concatenate([np.rot90(images, turn, axes=(1, 2)) for turn in range(4)])
+    told = np.argmax(model.objectives["rotation"].head(model.backbone(four, training=False))[0], axis=1)
+    assert found["rotation"][-1]["accuracy"] == pytest.approx(np.mean(told == np.repeat(range(4), 29)), abs=1e-6)
 
 
 def test_a_run_on_rotation_alone_has_features_and_no_labels(tmp_path, small_config):
