@@ -43,7 +43,7 @@ def svg(curves, end=0.0) -> str:
         at = y(height)
         parts.append(f'<line class="level" x1="{LEFT}" x2="{WIDTH - RIGHT}" y1="{at:.1f}" y2="{at:.1f}"/>')
         parts.append(
-            f'<text class="tick" x="{WIDTH - RIGHT}" y="{at + 12:.1f}" text-anchor="end">'
+            f'<text class="tick" x="{WIDTH - RIGHT}" y="{at - 4 if at > TOP + 12 else at + 12:.1f}" text-anchor="end">'
             f"{html.escape(name)} = {height:.4g}</text>"
         )
     for run, curve in present:

@@ -68,9 +68,12 @@ def of_folder(workdir, progress=no_progress) -> RunContents:
     epoch = run.checkpoint.facts["epoch"]
     lacking = []
     if not finished:
-        lacking.append(
+        stands = (
             f"The run is not finished: it has done {epoch} of {run.config.epochs} epochs. This is how it stood then."
         )
+        if epoch == run.config.epochs:
+            stands = "The run is not finished: all epochs are done, but nothing was measured. tools.train does it."
+        lacking.append(stands)
     ids, train, rows, why = _training_images(run)
     test, why_not = _held_out_images(run)
     numbers = _whole(lambda: _numbers_of(run.workdir / "results.json"), {}, lacking) if finished else {}

@@ -90,6 +90,8 @@ def test_a_run_that_is_not_finished_says_so(tmp_path, finished_run):
     contents = report_data.of_folder(folder)
     assert "not finished: it has done 3 of 8 epochs" in said(contents)
     assert contents.facts["epochs"] == "3 of 8" and contents.tables == ()
+    (folder / "config.json").write_text(configs.to_json(config))
+    assert "all epochs are done, but nothing was measured" in said(report_data.of_folder(folder))
 
 
 def test_a_run_without_its_log_says_so(tmp_path, finished_run):

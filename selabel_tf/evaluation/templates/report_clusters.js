@@ -1,6 +1,6 @@
 // Clusters: the grid, the search, and the dialog of one cluster.
 
-const CARDS = 24, SHEET = 12, MORE = 60, FOUND = 12, PARTS = 8;
+const CARDS = 30, SHEET = 12, MORE = 60, FOUND = 12, PARTS = 8;
 
 function facts(run, images, head, cluster) {
   const own = images.head(head), trained = run.images("training").head(head);
