@@ -16,13 +16,24 @@ import numpy as np
 
 MEAN = "mean"
 LABEL_PANELS = {  # key in the records of label passes -> title, what it means
-    "nmi": ("NMI to the true classes", "1 is perfect agreement. Not used in training."),
-    "nmi_previous": ("NMI to the labels before", "How alike two successive labellings are."),
+    "nmi": (
+        "NMI to the true classes",
+        "What the labels tell of the classes, which training never sees: 0 nothing, 1 all.",
+    ),
+    "nmi_previous": ("NMI to the labels before", "How alike the labels before and after a pass are: 1 is no change."),
     "accuracy": ("Pseudo-label accuracy", "Share of training images for which a head predicts their label."),
-    "changed": ("Share of labels changed", "At each label pass."),
+    "changed": ("Labels changed", "Share of the training images that got another label at a pass."),
 }
 ENTROPY_LINES = {"lowest_entropy": "purest cluster", "entropy": "mean", "highest_entropy": "most mixed cluster"}
-EPOCH_TITLES = {"loss": "Training loss", "learning_rate": "Learning rate", "images_per_second": "Images per second"}
+EPOCH_PANELS = {  # the same of epoch records; other numbers in them are shown under their own names
+    "loss": (
+        "Training loss",
+        "Cross-entropy with the labels, mean of an epoch. A network that knows nothing has ln K.",
+    ),
+    "learning_rate": ("Learning rate", "At the end of each epoch."),
+    "images_per_second": ("Images per second", "Of training steps; label passes are not counted."),
+}
+PAPER = ("loss", *LABEL_PANELS, "entropy", "knn")  # what the paper draws; all else comes after
 PLACE = ("kind", "step", "epoch")  # keys of a record that say where it stands
 
 
@@ -70,8 +81,8 @@ def _scalars(epochs, passes):
     for key in keys:
         if key not in PLACE:
             points = [(r["epoch"], r[key]) for r in epochs if _is_number(r.get(key))]
-            title = EPOCH_TITLES.get(key, key.replace("_", " ").capitalize())
-            found[key] = _one_line(key, title, "", points, uniform_loss(passes) if key == "loss" else None)
+            title, note = EPOCH_PANELS.get(key, (key.replace("_", " ").capitalize(), ""))
+            found[key] = _one_line(key, title, note, points, uniform_loss(passes) if key == "loss" else None)
     return found
 
 
@@ -84,7 +95,7 @@ def uniform_loss(passes):
 def _neighbours(records):
     if not records:
         return None
-    note = "Weighted nearest neighbours, k={k}, sigma={sigma}.".format(**records[-1])
+    note = "Of the true classes, by weighted nearest neighbours: k={k}, sigma={sigma}.".format(**records[-1])
     return _one_line("knn", "kNN accuracy", note, [(r["epoch"], r["accuracy"]) for r in records])
 
 
@@ -129,7 +140,7 @@ def _entropy(passes, per_epoch):
         return None
     steps = tables[MEAN][1]
     values = np.column_stack([np.nanmean(values, axis=1) for _, _, values in tables.values()])
-    note = "In nats, within a cluster; 0 is a cluster of one class. Averaged over heads."
+    note = "Within a cluster, in nats; 0 is a cluster of one class. Averaged over heads."
     names = tuple(tables)
     return Curve("entropy", "Entropy of the true classes", note, steps / per_epoch, values, names, names)
 

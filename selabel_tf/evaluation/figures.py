@@ -14,6 +14,7 @@ from . import bar_chart
 
 INK, MUTED, RULE, ACCENT = "#1f2933", "#66727f", "#e3e7eb", "#1d6fb8"
 LINES = ("-", "--", ":")
+GROUND = 128  # between filters, which have black and white in them
 FILTER_PIXELS = 24  # a 3x3 filter is too small to see: enlarge to at least this side
 
 
@@ -74,12 +75,18 @@ def filters(kernel) -> np.ndarray:
     cells = np.where(spread > 0, (cells - low) / np.where(spread > 0, spread, 1), 0.5)
     zoom = math.ceil(FILTER_PIXELS / min(kernel.shape[:2]))
     cells = np.rint(255 * cells).astype(np.uint8).repeat(zoom, axis=1).repeat(zoom, axis=2)
-    return _montage(cells, columns=math.ceil(math.sqrt(len(cells))), gap=FILTER_PIXELS // 6, fill=255)
+    return _montage(cells, columns=_columns(len(cells)), gap=FILTER_PIXELS // 6, fill=GROUND)
 
 
 def png(image) -> bytes:
     """`image` uint8 [height, width, 1 or 3] as the bytes of a PNG file."""
     return tf.io.encode_png(image).numpy()
+
+
+def _columns(count):
+    """Of a grid of `count` cells, as wide as high or a little wider: full rows if possible, e.g. 8 for 32."""
+    least = math.ceil(math.sqrt(count))
+    return next((columns for columns in range(least, 2 * least) if count % columns == 0), least)
 
 
 def _montage(cells, columns, gap, fill):

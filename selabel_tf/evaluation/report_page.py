@@ -20,10 +20,13 @@ import numpy as np
 from selabel_tf.atomic_file import write_atomically
 
 from . import bar_chart, figures, line_chart, sprites
+from . import curves as curve_panels
 from .report import Table
 
 MEANS = {"sizes": 0, "common": 0, "purity": 4, "entropy": 3, "confidence": 3, "nearest": 0}  # name -> decimals
-ROWS = 60  # of a curve's table: more are thinned out, evenly
+ROWS = 500  # of a curve's table: more are thinned out, evenly
+SCRIPTS = ("report_data.js", "report_clusters.js", "report_views.js")
+TILES = 6  # highlights in a row, at most
 
 
 def write(path, runs, *, title):
@@ -51,7 +54,7 @@ def render(runs, *, title) -> str:
         facts=_side_by_side(runs),
         blocks=[block for number, contents in enumerate(runs) for block in _blocks(number, contents)],
         style=markupsafe.Markup(_file("report.css")),
-        script=markupsafe.Markup(_file("report.js")),
+        script=markupsafe.Markup("\n".join(map(_file, SCRIPTS))),
     )
 
 
@@ -92,7 +95,7 @@ def _panels(contents):
             (title, bar_chart.named(pairs, title), Table(title, ("layer", "accuracy"), pairs))
             for title, pairs in contents.probes
         ],
-        "thumbnails": sum(len(images.shown) for images in contents.image_sets.values() if images.tiles is not None),
+        "columns": math.ceil(len(contents.highlights) / max(1, math.ceil(len(contents.highlights) / TILES))),
     }
 
 
@@ -117,9 +120,10 @@ def _size_table(contents):
 
 
 def _charts(runs):
-    """The curves of all runs by quantity: (title, note, SVG, a table for each run)."""
+    """The curves of all runs by quantity: title, note, SVG, last values, a table for each run."""
     keys = dict.fromkeys(curve.key for contents in runs for curve in contents.curves)
     names = _distinct([contents.name for contents in runs])
+    end = max((float(curve.epochs.max()) for contents in runs for curve in contents.curves), default=0.0)
     charts = []
     for key in keys:
         curves = [next((c for c in contents.curves if c.key == key), None) for contents in runs]
@@ -128,15 +132,26 @@ def _charts(runs):
         strong = first.strong if len(first.strong) > 1 else ()
         charts.append(
             {
+                "key": key,
+                "minor": key not in curve_panels.PAPER,
+                "last": [
+                    (run, _short(curve.last(curve.strong[0])))
+                    for run, curve in enumerate(curves)
+                    if curve is not None and len(curve.strong) == 1
+                ],
                 "title": first.title,
                 "note": first.note,
-                "svg": markupsafe.Markup(line_chart.svg(curves)),
+                "svg": markupsafe.Markup(line_chart.svg(curves, end)),
                 "tables": tables,
                 "lines": list(zip(strong, line_chart.DASHES, strict=False)),
                 "thin": len(first.names) > len(first.strong),
             }
         )
     return charts
+
+
+def _short(value):
+    return f"{value:.3g}" if abs(value) < 1000 else f"{value:.0f}"
 
 
 def curve_table(curve, name="", most=ROWS) -> Table:

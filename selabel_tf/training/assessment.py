@@ -72,7 +72,9 @@ def assess(config, workdir, model, source, say=lambda text: None):
 
 def write(assessment, config, workdir):
     """report.html, and results.json, whose presence says that the run is finished."""
-    report_page.write(workdir / "report.html", [assessment.contents], title=report_page.title_of(config.name))
+    report_page.write(
+        workdir / "report.html", [assessment.contents], title=report_page.title_of(assessment.contents.name)
+    )
     tables = [dataclasses.asdict(table) for table in assessment.tables]
     results = {"facts": assessment.facts, "numbers": assessment.numbers, "tables": tables}
     write_atomically(workdir / "results.json", json.dumps(results, indent=2, allow_nan=False) + "\n")

@@ -56,6 +56,13 @@ METHODS = {  # how the network was trained -> what differs in the words
         "limits": ("The clusters are those of untrained heads and mean nothing: use the features.",),
     },
 }
+TOOLS = {  # which measured -> what its table is called
+    "knn": "Nearest neighbours",
+    "linear_probe": "Linear probes",
+    "clusters": "Clusters, head by head",
+    "finetune": "Fine-tuning",
+    "semi_supervised": "Few labels",
+}
 MORE = {"none": "", "one_of": "; then one of equalize, autocontrast, sharpening"}
 ROTATION = (
     " Beside the labels it has learnt to tell by how many quarter turns an image is rotated; the losses are added."
@@ -180,12 +187,15 @@ def evaluation_tables(workdir):
     for name, result in results.load_all(workdir).items():
         columns = list(dict.fromkeys(column for row in result["rows"] for column in row))
         rows = [[row.get(column) for column in columns] for row in result["rows"]]
-        settings = ", ".join(f"{key} {value}" for key, value in result["settings"].items())
-        note = (
-            f"Measured by {result['tool']} at epoch {result['model'].get('epoch', '?')}, {result['date']}. {settings}"
-        )
+        tool, epoch = result["tool"], result["model"].get("epoch", "?")
+        settings = "; ".join(f"{key.replace('_', ' ')}: {_words(value)}" for key, value in result["settings"].items())
+        note = f"Measured by {tool} at epoch {epoch}, {result['date']}" + (f". {settings}." if settings else ".")
         if rows:
-            yield Table(name, columns, rows, note)
+            yield Table(TOOLS.get(tool, tool) + (f" ({name})" if name != tool else ""), columns, rows, note)
+
+
+def _words(value):
+    return ", ".join(map(str, value)) if isinstance(value, list) else str(value)
 
 
 def _shown(table):

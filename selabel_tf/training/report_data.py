@@ -8,13 +8,13 @@ spread; of those, THUMBNAILS are shown, the same for all heads, and neighbours a
 """
 
 import contextlib
-import json
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 import numpy as np
 import tensorflow as tf
 
+from .. import json_file
 from ..data import Source
 from ..evaluation import cluster_summary, curves, figures, inspection, neighbours, projection, results, sprites
 from ..evaluation.report import format_cell
@@ -64,17 +64,20 @@ class RunState:
 def of_folder(workdir, progress=no_progress) -> RunContents:
     """Of a run folder, at its newest checkpoint."""
     run = load_run(workdir)
-    record = run.workdir / "results.json"
-    numbers = json.loads(record.read_text("utf-8")).get("numbers", {}) if record.is_file() else {}
+    finished = (run.workdir / "results.json").is_file()
     epoch = run.checkpoint.facts["epoch"]
     lacking = []
-    if not record.is_file():
-        lacking.append(
-            f"The run is not finished: epoch {epoch} of {run.config.epochs}. Everything here is as it was then."
+    if not finished:
+        stands = (
+            f"The run is not finished: it has done {epoch} of {run.config.epochs} epochs. This is how it stood then."
         )
+        if epoch == run.config.epochs:
+            stands = "The run is not finished: all epochs are done, but nothing was measured. tools.train does it."
+        lacking.append(stands)
     ids, train, rows, why = _training_images(run)
     test, why_not = _held_out_images(run)
-    tables = tuple(evaluation_tables(run.workdir))
+    numbers = _whole(lambda: _numbers_of(run.workdir / "results.json"), {}, lacking) if finished else {}
+    tables = _whole(lambda: tuple(evaluation_tables(run.workdir)), (), lacking)
     state = RunState(
         run.config,
         run.workdir,
@@ -100,11 +103,10 @@ def what_is_wanting(test) -> tuple[str, ...]:
 def collect(state: RunState, progress=no_progress) -> RunContents:
     """All of it. progress: a function (total, label) -> context with update(done), for the slow parts."""
     config, lacking = state.config, list(state.lacking)
-    log = state.workdir / "metrics.jsonl"
-    records = read_records(log) if log.is_file() else []
-    evaluation = results.load_all(state.workdir)
+    records = _whole(lambda: _records(state), [], lacking)
+    evaluation = _whole(lambda: results.load_all(state.workdir), {}, lacking)
     if not records:
-        lacking.append("Nothing has been logged (metrics.jsonl): there are no curves and no verdict.")
+        lacking.append("There is no log of training (metrics.jsonl), so there are no curves and no verdict.")
     if not evaluation:
         lacking.append(
             "No evaluation tool has been run on it. python -m tools.linear_probe, tools.knn and tools.clusters, each "
@@ -123,7 +125,7 @@ def collect(state: RunState, progress=no_progress) -> RunContents:
         ),
         facts=_facts(state, records),
         verdict=run_facts.verdict(records),
-        lacking=tuple(lacking),
+        lacking=tuple(dict.fromkeys(lacking)),
         tables=state.tables,
         num_clusters=tuple(state.model.num_clusters),
         class_names=None if names is None else tuple(names),
@@ -136,7 +138,34 @@ def collect(state: RunState, progress=no_progress) -> RunContents:
         map=None if view is None else _map(training, view, progress),
         features=view,
         command=f"python -m tools.train --config={state.workdir / 'config.json'} --workdir={state.workdir}-again",
+        probe_command=run_facts.probe_command(state.workdir, state.model.backbone),
     )
+
+
+def _whole(read, otherwise, lacking):
+    """What `read` gives; `otherwise`, and a sentence, where a file of the run is damaged."""
+    try:
+        return read()
+    except ValueError as error:
+        lacking.append(f"A damaged file is left out. {error}")
+        return otherwise
+
+
+def _records(state):
+    log = state.workdir / "metrics.jsonl"
+    records = read_records(log) if log.is_file() else []
+    with json_file.trusting(log, "the log of a run", "Mend it, or do without curves."):
+        curves.from_records(records), run_facts.describe(state.config, state.training_set, records)
+    return records
+
+
+def _numbers_of(path):
+    """The numbers of a results.json, which can be taken apart."""
+    what = "the results.json of a run", "Train again to measure it."
+    with json_file.trusting(path, *what):
+        numbers = json_file.read_object(path, *what)["numbers"]
+        run_facts.measured(numbers, {})
+    return numbers
 
 
 def _facts(state, records):

@@ -11,6 +11,8 @@ from ..evaluation.report_contents import Verdict
 
 HEALTHY = "The loss moves, labels neither stand still nor change at random, no cluster is forgotten, no head is a copy."
 
+PROBED = 5  # layers that a reader is told to probe
+
 
 def describe(config, training_set, records) -> dict:
     """Name -> value. training_set: a Source or TrainingSet."""
@@ -49,7 +51,7 @@ def highlights(config, training_set, records, labels, results) -> tuple:
     found = []
     if epochs:
         uniform = curves.uniform_loss(passes)
-        remark = f"an untrained network has about ln K = {uniform[1]:.3f}" if uniform else ""
+        remark = f"untrained, about ln K = {uniform[1]:.3f}" if uniform else ""
         found.append(("Last loss", f"{epochs[-1]['loss']:.3f}", remark))
     last = list({r["head"]: r for r in passes}.values())
     changed = [r["changed"] for r in last if r.get("changed") is not None]
@@ -60,20 +62,22 @@ def highlights(config, training_set, records, labels, results) -> tuple:
     ideal = sorted({len(labels) / k for k in config.model.num_clusters})
     equal = " to ".join(f"{value:.4g}" for value in sorted({ideal[0], ideal[-1]}))
     empty = int(np.sum(sizes == 0))
-    remark = f"images; equal ones have {equal}" + (f"; {empty} are empty" if empty else "")
+    remark = f"images; equal ones would have {equal}" + (f"; {empty} are empty" if empty else "")
     found.append(("Cluster sizes", f"{sizes.min()} to {sizes.max()}", remark))
     measures, baselines = results
     if "knn" in measures:
         others = [f"{name} {100 * values['knn']:.1f}%" for name, values in baselines.items() if "knn" in values]
         found.append(("kNN accuracy", f"{100 * measures['knn']:.1f}%", ", ".join(others)))
-    for measure, value in measures.items():
-        if measure.startswith("linear") and not measure.endswith("top5"):
-            found.append((f"Probe, {measure.removeprefix('linear ')}", f"{100 * value:.1f}%", "linear, top-1"))
+    probed = {name.removeprefix("linear "): value for name, value in measures.items() if _is_probe(name)}
+    if probed:
+        layer = max(probed, key=probed.get)
+        of = f"best of {len(probed)} layers, {layer}" if len(probed) > 1 else f"on {layer}"
+        found.append(("Linear probe", f"{100 * probed[layer]:.1f}%", of))
     if "nmi" in measures:
         found.append(("NMI to classes", f"{measures['nmi']:.3f}", _adjusted(measures)))
     if epochs:
         seconds = sum(training_set.num_examples / r["images_per_second"] for r in epochs if r["images_per_second"])
-        found.append(("Time in steps", _duration(seconds), "label passes and measuring come on top"))
+        found.append(("Time in training steps", _duration(seconds), "label passes and measuring come on top"))
     return tuple(found)
 
 
@@ -122,13 +126,19 @@ def probes(evaluation) -> tuple:
         test = (result["data"].get("test") or result["data"]["train"])["name"]
         for row in result["rows"]:
             if row.get("top1") is not None:
-                what = row.get("features", "learned features")
+                of = f", {row['features']}" if row.get("features") in comparison.BASELINES else ""
                 crops = row.get("crops", (result["settings"] or {}).get("crops", 1))
-                title = f"Linear probe by layer: {what}, {test}" + (
-                    ", ten crops" if str(crops) in ("10", "ten") else ""
-                )
+                title = f"Linear probe by layer: {test}{of}" + (", ten crops" if str(crops) in ("10", "ten") else "")
                 found.setdefault(title, []).append((str(row.get("layer", "features")), float(row["top1"])))
     return tuple((title, tuple(pairs)) for title, pairs in found.items())
+
+
+def probe_command(workdir, backbone) -> str:
+    """How to measure what a few layers tell, from the first to the last: those behind an activation."""
+    names = [layer.name for layer in backbone.layers if "relu" in layer.name.lower() and len(layer.output.shape) == 4]
+    chosen = [names[i] for i in np.unique(np.linspace(0, len(names) - 1, min(PROBED, len(names))).round().astype(int))]
+    layers = "alexnet" if backbone.name.startswith("alexnet") else ",".join(chosen)
+    return f"python -m tools.linear_probe --workdir={workdir}" + (f" --layers={layers}" if layers else "")
 
 
 def of_kind(records, kind) -> list[dict]:
@@ -157,6 +167,10 @@ def _rate(optimizer):
 
 def _adjusted(measures):
     return ", ".join(f"{name.upper()} {measures[name]:.3f}" for name in ("ami", "ari") if name in measures)
+
+
+def _is_probe(measure):
+    return measure.startswith("linear") and not measure.endswith("top5")
 
 
 def _mean_of(values):

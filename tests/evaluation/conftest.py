@@ -1,11 +1,23 @@
-"""A small report made by hand: what a run would give, without a run."""
+"""A small report made by hand: what a run would give, without a run. And a browser to look at it."""
+
+import json
+import re
+import shutil
+import subprocess
+import time
+import urllib.error
+import urllib.request
 
 import numpy as np
 import pytest
 
-from selabel_tf.evaluation import cluster_summary, curves
+from selabel_tf.evaluation import cluster_summary, curves, report_page
 from selabel_tf.evaluation.report import Table
 from selabel_tf.evaluation.report_contents import Images, Map, Neighbourhood, RunContents, Verdict
+
+CHROMIUM = next(filter(None, map(shutil.which, ("chromium", "chromium-browser", "google-chrome"))), None)
+DRIVER = shutil.which("chromedriver")
+ELEMENT = "element-6066-11e4-a52e-4f735466cecf"  # the protocol's name for a reference to an element
 
 
 def images_of(count, num_clusters, num_classes, tile, shown, name, ids):
@@ -64,7 +76,158 @@ def example_report():
             "map": Map(rows[:19], {"PCA": np.random.default_rng(1).random((19, 2))}),
             "features": np.random.default_rng(2).normal(size=(shown, 11)),
             "command": "python -m tools.train --config=x",
+            "probe_command": "python -m tools.linear_probe --workdir=x",
         }
         return RunContents(**parts | changes)
 
     return make
+
+
+class Browser:
+    """One headless window. Names cannot be resolved in it: a page that asks the network for anything fails to."""
+
+    def __init__(self, folder, width=1200, height=900):
+        folder.mkdir(exist_ok=True)
+        port_file = folder / "driver.log"
+        self._log = port_file.open("w")
+        self._driver = subprocess.Popen([DRIVER, "--port=0"], stdout=self._log, stderr=subprocess.STDOUT)
+        self._address = f"http://127.0.0.1:{self._port(port_file)}"
+        arguments = [
+            "--headless",
+            "--no-sandbox",
+            "--disable-gpu",
+            "--hide-scrollbars",
+            "--disable-dev-shm-usage",
+            "--force-prefers-reduced-motion",
+        ]
+        arguments += [f"--window-size={width},{height}", f"--user-data-dir={folder / 'profile'}"]
+        arguments += ["--host-resolver-rules=MAP * ~NOTFOUND, EXCLUDE 127.0.0.1"]
+        options = {"binary": CHROMIUM, "args": arguments}
+        wanted = {"goog:chromeOptions": options, "goog:loggingPrefs": {"browser": "ALL", "performance": "ALL"}}
+        self._session = ""
+        self._session = (
+            f"/session/{self._call('POST', '/session', {'capabilities': {'alwaysMatch': wanted}})['sessionId']}"
+        )
+
+    def open(self, path):
+        """Opens a report and waits until its first view is there; the browser."""
+        self._call("POST", "/url", {"url": path.resolve().as_uri()})
+        self.wait("performance.getEntriesByName('report-ready').length")
+        return self
+
+    def run(self, script, *arguments):
+        """What `script`, the body of a function, returns; a promise is waited for."""
+        return self._call("POST", "/execute/sync", {"script": script, "args": arguments})
+
+    def click(self, selector):
+        """Clicks on an element, scrolled to where the navigation at the top does not cover it."""
+        self.run("document.querySelector(arguments[0]).scrollIntoView({block: 'center'})", selector)
+        self._call("POST", f"/element/{self._find(selector)}/click", {})
+
+    def type(self, selector, text):
+        self._call("POST", f"/element/{self._find(selector)}/value", {"text": text})
+
+    def choose(self, selector, value):
+        """Chooses an option of a <select> as a hand would: with its event."""
+        script = "const s = document.querySelector(arguments[0]); s.value = arguments[1];"
+        self.run(script + "s.dispatchEvent(new Event('change', {bubbles: true}));", selector, value)
+
+    def press(self, key):
+        """Presses a key where the focus is, e.g. DOWN, ENTER or ESCAPE."""
+        keys = [{"type": "keyDown", "value": key}, {"type": "keyUp", "value": key}]
+        self._call("POST", "/actions", {"actions": [{"type": "key", "id": "keyboard", "actions": keys}]})
+
+    def text(self, selector):
+        return self.run("return document.querySelector(arguments[0]).innerText", selector)
+
+    def wait(self, script, seconds=20):
+        """Waits until `script`, an expression, is true."""
+        end = time.monotonic() + seconds
+        while not self.run(f"return Boolean({script})"):
+            assert time.monotonic() < end, f"never came true: {script}"
+            time.sleep(0.05)
+
+    def clusters(self):
+        """The clusters in the grid, in its order."""
+        return self.run(
+            "return [...document.querySelectorAll('.grid .cardbox')].map(one => Number(one.dataset.cluster))"
+        )
+
+    def painted(self, selector):
+        """Whether a canvas has anything but emptiness on it."""
+        script = "const c = document.querySelector(arguments[0]); const d = c.getContext('2d')"
+        script += ".getImageData(0, 0, c.width, c.height).data; return d.some((v, i) => i % 4 === 3 && v > 0)"
+        return self.run(script, selector)
+
+    def complaints(self):
+        """What the console says since the last call: errors and warnings, but for what the tests themselves cause."""
+        said = [entry["message"] for entry in self._call("POST", "/se/log", {"type": "browser"})]
+        return [message for message in said if "willReadFrequently" not in message]
+
+    def requests(self):
+        """The addresses asked for since the last call, without data inside the page and the browser's own first tab."""
+        asked = []
+        for entry in self._call("POST", "/se/log", {"type": "performance"}):
+            message = json.loads(entry["message"])["message"]
+            if message["method"] == "Network.requestWillBeSent":
+                asked.append(message["params"]["request"]["url"])
+        return [url for url in asked if not url.startswith(("data:", "blob:", "chrome:"))]
+
+    def command(self, name, parameters):
+        """One of the Chrome DevTools' own commands."""
+        self._call("POST", "/goog/cdp/execute", {"cmd": name, "params": parameters})
+
+    def close(self):
+        try:
+            self._call("DELETE", "")
+        finally:
+            self._driver.terminate()
+            self._driver.wait(10)
+            self._log.close()
+
+    def _find(self, selector):
+        return self._call("POST", "/element", {"using": "css selector", "value": selector})[ELEMENT]
+
+    def _call(self, method, path, content=None):
+        data = None if content is None else json.dumps(content).encode()
+        request = urllib.request.Request(self._address + self._session + path, data, method=method)
+        try:
+            with urllib.request.urlopen(request, timeout=60) as answer:
+                return json.load(answer)["value"]
+        except urllib.error.HTTPError as error:
+            raise AssertionError(f"{method} {path}: {json.load(error)['value']['message']}") from None
+
+    def _port(self, log):
+        end = time.monotonic() + 20
+        while time.monotonic() < end:
+            found = re.search(r"started successfully on port (\d+)", log.read_text())
+            if found:
+                return int(found[1])
+            time.sleep(0.05)
+        raise AssertionError(f"chromedriver did not start: {log.read_text()}")
+
+
+@pytest.fixture(scope="module")
+def browser(tmp_path_factory):
+    """Chromium through chromedriver, spoken to by the W3C WebDriver protocol (JSON over HTTP)."""
+    if CHROMIUM is None or DRIVER is None:
+        pytest.skip("no browser here: sudo apt-get install chromium chromium-driver")
+    made = Browser(tmp_path_factory.mktemp("browser"))
+    yield made
+    made.close()
+
+
+@pytest.fixture
+def page(browser, tmp_path):
+    """A function: RunContents ... -> the browser, with their page open. At the end nobody has complained or asked."""
+    path = tmp_path / "report.html"
+
+    def show(*runs):
+        report_page.write(path, runs, title="A <b>run</b>")
+        browser.complaints(), browser.requests()
+        return browser.open(path)
+
+    yield show
+    assert browser.complaints() == []
+    assert set(browser.requests()) <= {path.resolve().as_uri()}
+    assert browser.run("return window.ran") is None

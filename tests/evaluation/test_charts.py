@@ -62,6 +62,27 @@ def test_ticks_are_round_and_cover_the_range(low, high):
     assert len({f"{step:.6g}" for step in np.diff(ticks)}) == 1
 
 
+@pytest.mark.parametrize(
+    ("end", "ticks"),
+    [(12, [0, 2, 4, 6, 8, 10, 12]), (11, [0, 2, 4, 6, 8, 10]), (1, [0, 1]), (400, [0, 100, 200, 300, 400])],
+)
+def test_epochs_are_counted_in_whole_ones(end, ticks):
+    assert line_chart.epoch_ticks(end) == ticks
+
+
+def test_charts_of_one_page_end_at_the_same_epoch():
+    alone, beside = (lines(line_chart.svg([curve([0, 1, 2], [[1], [2], [3]])], end))[0][1] for end in (0, 4))
+    width = line_chart.WIDTH - line_chart.LEFT - line_chart.RIGHT
+    assert alone[-1][0] - alone[0][0] == pytest.approx(width, abs=0.2)
+    assert beside[-1][0] - beside[0][0] == pytest.approx(width / 2, abs=0.2)
+
+
+def test_a_point_tells_its_numbers():
+    text = line_chart.svg([curve([0, 2.5], [[1.0], [0.1234]], names=("a <b>",), strong=("a <b>",))])
+    told = [title.text for title in ElementTree.fromstring(text).iter("title")]
+    assert told == ["a <b>, epoch 0: 1", "a <b>, epoch 2.5: 0.1234"]
+
+
 def test_a_histogram_counts_every_value_once():
     values = np.random.default_rng(0).integers(3, 101, size=997)
     counts, edges = bar_chart.histogram_of(values)

@@ -66,8 +66,14 @@ def test_filters_are_stretched_one_by_one_and_set_in_a_grid():
         one = kernel[..., number].astype(np.float64)
         expected = np.full_like(one, 127.5) if number == 6 else 255 * (one - one.min()) / np.ptp(one)
         np.testing.assert_allclose(cell, np.kron(expected, np.ones((8, 8, 1))), atol=0.51)
-    assert (picture[-height:, width + gap :] == 255).all()  # places without a filter
-    assert (picture[height : height + gap] == 255).all()
+    assert (picture[-height:, width + gap :] == 128).all()  # places without a filter
+    assert (picture[height : height + gap] == 128).all()
+
+
+@pytest.mark.parametrize(("count", "columns"), [(16, 4), (32, 8), (64, 8), (96, 12), (7, 3), (2, 2)])
+def test_filters_fill_whole_rows_where_they_can(count, columns):
+    picture = figures.filters(np.random.default_rng(0).normal(size=(3, 3, 1, count)))
+    assert picture.shape[1] == columns * 28 - 4
 
 
 def test_one_filter_of_one_channel_is_a_picture_too():

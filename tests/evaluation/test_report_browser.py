@@ -1,182 +1,20 @@
-"""The report in a real browser: Chromium through chromedriver, spoken to by the W3C WebDriver protocol (JSON, HTTP)."""
+"""The report in a real browser: what a hand and an eye find in it."""
 
-import json
 import re
-import shutil
-import subprocess
-import time
-import urllib.error
-import urllib.request
 
 import numpy as np
 import pytest
 
 from selabel_tf.evaluation import report_page
 
-CHROMIUM = next(filter(None, map(shutil.which, ("chromium", "chromium-browser", "google-chrome"))), None)
-DRIVER = shutil.which("chromedriver")
-DOWN, ENTER, ESCAPE = "\ue015", "\ue007", "\ue00c"
+RIGHT, LEFT, ENTER, ESCAPE = "\ue014", "\ue012", "\ue007", "\ue00c"
 HOSTILE = "</script><script>window.ran = 1</script><img src=x onerror='window.ran = 1'>"
-pytestmark = pytest.mark.skipif(
-    CHROMIUM is None or DRIVER is None,
-    reason="no browser here: sudo apt-get install chromium chromium-driver",
-)
-ELEMENT = "element-6066-11e4-a52e-4f735466cecf"  # the protocol's name for a reference to an element
-
-
-class Browser:
-    """One headless window. Names cannot be resolved in it: a page that asks the network for anything fails to."""
-
-    def __init__(self, folder, width=1200, height=900):
-        folder.mkdir(exist_ok=True)
-        port_file = folder / "driver.log"
-        self._log = port_file.open("w")
-        self._driver = subprocess.Popen([DRIVER, "--port=0"], stdout=self._log, stderr=subprocess.STDOUT)
-        self._address = f"http://127.0.0.1:{self._port(port_file)}"
-        arguments = [
-            "--headless",
-            "--no-sandbox",
-            "--disable-gpu",
-            "--hide-scrollbars",
-            "--disable-dev-shm-usage",
-            "--force-prefers-reduced-motion",
-        ]
-        arguments += [f"--window-size={width},{height}", f"--user-data-dir={folder / 'profile'}"]
-        arguments += ["--host-resolver-rules=MAP * ~NOTFOUND, EXCLUDE 127.0.0.1"]
-        options = {"binary": CHROMIUM, "args": arguments}
-        wanted = {"goog:chromeOptions": options, "goog:loggingPrefs": {"browser": "ALL", "performance": "ALL"}}
-        self._session = ""
-        self._session = (
-            f"/session/{self._call('POST', '/session', {'capabilities': {'alwaysMatch': wanted}})['sessionId']}"
-        )
-
-    def open(self, path):
-        self._call("POST", "/url", {"url": path.resolve().as_uri()})
-
-    def run(self, script, *arguments):
-        """What `script`, the body of a function, returns; a promise is waited for."""
-        return self._call("POST", "/execute/sync", {"script": script, "args": arguments})
-
-    def click(self, selector):
-        """Clicks on an element, scrolled to where the navigation at the top does not cover it."""
-        self.run("document.querySelector(arguments[0]).scrollIntoView({block: 'center'})", selector)
-        self._call("POST", f"/element/{self._find(selector)}/click", {})
-
-    def type(self, selector, text):
-        self._call("POST", f"/element/{self._find(selector)}/value", {"text": text})
-
-    def choose(self, selector, value):
-        """Chooses an option of a <select> as a hand would: with its event."""
-        script = "const s = document.querySelector(arguments[0]); s.value = arguments[1];"
-        self.run(script + "s.dispatchEvent(new Event('change', {bubbles: true}));", selector, value)
-
-    def press(self, key):
-        """Presses a key where the focus is, e.g. DOWN, ENTER or ESCAPE."""
-        keys = [{"type": "keyDown", "value": key}, {"type": "keyUp", "value": key}]
-        self._call("POST", "/actions", {"actions": [{"type": "key", "id": "keyboard", "actions": keys}]})
-
-    def text(self, selector):
-        return self.run("return document.querySelector(arguments[0]).innerText", selector)
-
-    def wait(self, script, seconds=20):
-        """Waits until `script`, an expression, is true."""
-        end = time.monotonic() + seconds
-        while not self.run(f"return Boolean({script})"):
-            assert time.monotonic() < end, f"never came true: {script}"
-            time.sleep(0.05)
-
-    def complaints(self):
-        """What the console says since the last call: errors and warnings, but for what the tests themselves cause."""
-        said = [entry["message"] for entry in self._call("POST", "/se/log", {"type": "browser"})]
-        return [message for message in said if "willReadFrequently" not in message]
-
-    def requests(self):
-        """The addresses asked for since the last call, without data inside the page and the browser's own first tab."""
-        asked = []
-        for entry in self._call("POST", "/se/log", {"type": "performance"}):
-            message = json.loads(entry["message"])["message"]
-            if message["method"] == "Network.requestWillBeSent":
-                asked.append(message["params"]["request"]["url"])
-        return [url for url in asked if not url.startswith(("data:", "blob:", "chrome:"))]
-
-    def command(self, name, parameters):
-        """One of the Chrome DevTools' own commands."""
-        self._call("POST", "/goog/cdp/execute", {"cmd": name, "params": parameters})
-
-    def close(self):
-        try:
-            self._call("DELETE", "")
-        finally:
-            self._driver.terminate()
-            self._driver.wait(10)
-            self._log.close()
-
-    def _find(self, selector):
-        return self._call("POST", "/element", {"using": "css selector", "value": selector})[ELEMENT]
-
-    def _call(self, method, path, content=None):
-        data = None if content is None else json.dumps(content).encode()
-        request = urllib.request.Request(self._address + self._session + path, data, method=method)
-        try:
-            with urllib.request.urlopen(request, timeout=60) as answer:
-                return json.load(answer)["value"]
-        except urllib.error.HTTPError as error:
-            raise AssertionError(f"{method} {path}: {json.load(error)['value']['message']}") from None
-
-    def _port(self, log):
-        end = time.monotonic() + 20
-        while time.monotonic() < end:
-            found = re.search(r"started successfully on port (\d+)", log.read_text())
-            if found:
-                return int(found[1])
-            time.sleep(0.05)
-        raise AssertionError(f"chromedriver did not start: {log.read_text()}")
-
-
-@pytest.fixture(scope="module")
-def browser(tmp_path_factory):
-    made = Browser(tmp_path_factory.mktemp("browser"))
-    yield made
-    made.close()
-
-
-@pytest.fixture
-def page(browser, tmp_path):
-    """A function: RunContents ... -> the browser, with their page open. At the end nobody has complained or asked."""
-    path = tmp_path / "report.html"
-
-    def show(*runs):
-        report_page.write(path, runs, title="A <b>run</b>")
-        browser.complaints(), browser.requests()
-        return opened(browser, path)
-
-    yield show
-    assert browser.complaints() == []
-    assert set(browser.requests()) <= {path.resolve().as_uri()}
-    assert browser.run("return window.ran") is None
-
-
-def opened(browser, path):
-    browser.open(path)
-    browser.wait("performance.getEntriesByName('report-ready').length")
-    return browser
-
-
-def clusters_in(browser):
-    return browser.run("return [...document.querySelectorAll('.cardbox')].map(one => Number(one.dataset.cluster))")
-
-
-def painted(browser, selector):
-    """Whether a canvas has anything but emptiness on it."""
-    script = "const c = document.querySelector(arguments[0]); const d = c.getContext('2d')"
-    script += ".getImageData(0, 0, c.width, c.height).data; return d.some((v, i) => i % 4 === 3 && v > 0)"
-    return browser.run(script, selector)
 
 
 def test_the_report_of_a_real_run_opens_without_complaint(browser, finished_run):
     browser.requests(), browser.complaints()
-    opened(browser, finished_run / "report.html")
-    assert len(clusters_in(browser)) == 5
+    browser.open(finished_run / "report.html")
+    assert len(browser.clusters()) == 5
     browser.wait("document.querySelector('.cardbox canvas').width > 100")
     browser.run("document.querySelector('#map').scrollIntoView()")
     browser.wait("document.querySelector('.query')")
@@ -188,28 +26,82 @@ def test_the_report_of_a_real_run_opens_without_complaint(browser, finished_run)
 def test_head_images_and_order_can_be_chosen(page, example_report):
     contents = example_report(num_clusters=(5, 31))
     browser = page(contents)
-    by_entropy = np.argsort(contents.training.heads[0].entropy, kind="stable").tolist()
-    assert clusters_in(browser) == by_entropy
-    browser.choose("[data-sort]", "confidence")
-    assert clusters_in(browser) == np.argsort(-np.round(contents.training.heads[0].confidence, 3)).tolist()
+    summary = contents.training.heads[0]
+    assert browser.run("return document.querySelector('[data-pager]').hidden")  # five clusters are one page
+    measures = {
+        "entropy": np.round(summary.entropy, 3),
+        "mixed": -np.round(summary.entropy, 3),
+        "purity": -np.round(summary.purity, 4),
+        "confidence": -np.round(summary.confidence, 3),
+        "doubt": np.round(summary.confidence, 3),
+        "largest": -summary.sizes,
+        "smallest": summary.sizes,
+        "number": np.arange(5),
+    }
+    assert browser.clusters() == np.argsort(measures["entropy"], kind="stable").tolist()
+    for order, by in measures.items():
+        browser.choose("[data-sort]", order)
+        assert browser.clusters() == np.argsort(by, kind="stable").tolist(), order
+    options = browser.run("return [...document.querySelector('[data-sort]').options].map(one => one.value)")
+    assert set(options) == {*measures, "random"}
     browser.choose("[data-head]", "1")
-    assert len(clusters_in(browser)) == 24 and browser.text("[data-page]") == "1 / 2"
+    assert len(browser.clusters()) == 30 and browser.text("[data-pages]") == "of 2"
     browser.click("[data-next]")
-    assert len(clusters_in(browser)) == 7
-    browser.choose("[data-sort]", "largest")
-    sizes = contents.training.heads[1].sizes
-    assert clusters_in(browser) == sorted(range(31), key=lambda k: (-sizes[k], k))[:24]
-    browser.click("[data-preset='heldout random']")
-    assert "29 held-out images" in browser.text("[data-status]")
-    assert sorted(clusters_in(browser)) != clusters_in(browser)
+    assert browser.clusters() == [30]
+    browser.run(
+        "const page = document.querySelector('[data-page]'); page.value = 1; page.dispatchEvent(new Event('change'))"
+    )
+    assert browser.clusters() == list(range(30))
+    browser.run(
+        "const page = document.querySelector('[data-page]'); page.value = 99; page.dispatchEvent(new Event('change'))"
+    )
+    assert browser.run("return document.querySelector('[data-page]').value") == "2"
+
+
+def test_the_papers_pages_show_lowest_entropy_and_random_clusters_of_training_and_held_out_images(page, example_report):
+    contents = example_report(num_clusters=(5, 31))
+    browser = page(contents)
+    browser.choose("[data-head]", "1")
+    for key, images in (("training", "61 training images"), ("heldout", "29 held-out images")):
+        browser.click(f"[data-preset='{key} entropy']")
+        assert images in browser.text("[data-status]") and "lowest entropy" in browser.text("[data-status]")
+        by_entropy = np.argsort(np.round(contents.training.heads[1].entropy, 3), kind="stable").tolist()
+        assert browser.clusters() == by_entropy[:30]
+        browser.click(f"[data-preset='{key} random']")
+        first = browser.clusters()
+        assert images in browser.text("[data-status]") and sorted(first) != first
+        browser.click(f"[data-preset='{key} random']")
+        assert browser.clusters() != first  # another draw
+        pressed = browser.run("return [...document.querySelectorAll('[aria-pressed=true]')].map(b => b.dataset.preset)")
+        assert pressed == [f"{key} random"]
+    cluster = browser.clusters()[0]
+    browser.click(".cardbox")
+    size = np.sum(contents.held_out.labels[:, 1] == cluster)
+    assert f"{size} held-out image" in browser.text("#cluster")
+
+
+def test_a_card_shows_the_classes_of_its_cluster_as_a_bar_and_as_frames(page, example_report):
+    contents = example_report()
+    browser = page(contents)
+    cluster = browser.clusters()[0]
+    classes = contents.training.classes[contents.training.labels[:, 0] == cluster]
+    counts = np.bincount(classes, minlength=3)
+    parts = browser.run("return [...document.querySelector('.mixture').children].map(one => +one.style.flexGrow)")
+    assert parts == sorted(counts[counts > 0].tolist(), reverse=True)
+    place = next(p for p, row in enumerate(contents.training.shown) if contents.training.labels[row, 0] == cluster)
+    legend = browser.run("return [...document.querySelectorAll('[data-legend] i')].map(one => one.style.background)")
+    corner = "document.querySelector('.cardbox canvas').getContext('2d').getImageData(2, 2, 1, 1).data"
+    browser.wait(f"{corner}[3] > 0")
+    red, green, blue, _ = browser.run(f"return [...{corner}]")
+    assert legend[contents.training.classes[contents.training.shown[place]]] == f"rgb({red}, {green}, {blue})"
 
 
 def test_a_cluster_opens_by_keyboard_and_shows_images_classes_and_neighbours(page, example_report):
     contents = example_report()
     browser = page(contents)
-    first, second = clusters_in(browser)[:2]
+    first, second = browser.clusters()[:2]
     browser.run("document.querySelector('.cardbox').focus()")
-    browser.press("\ue014")  # arrow right
+    browser.press(RIGHT)
     assert browser.run("return Number(document.activeElement.dataset.cluster)") == second
     browser.press(ENTER)
     browser.wait("document.getElementById('cluster').open")
@@ -228,7 +120,7 @@ def test_a_cluster_opens_by_keyboard_and_shows_images_classes_and_neighbours(pag
     assert near == [k for k in contents.training.heads[0].nearest[second].tolist() if k >= 0]
     browser.click(".thumbs button")
     assert "head 1: cluster" in browser.text("#cluster .hit")
-    browser.press("\ue012")  # arrow left
+    browser.press(LEFT)
     assert browser.text("#cluster-title") == f"Head 0, cluster {first}"
     browser.press(ESCAPE)
     browser.wait("!document.getElementById('cluster').open")
@@ -263,7 +155,16 @@ def test_an_image_is_found_by_name_and_by_index(page, example_report):
     browser.press(ESCAPE)
     browser.run("document.querySelector('#search-0').value = 'nowhere'")
     browser.click("[data-search] button")
-    assert "No training image has the index or a name with “nowhere”. There are 61" in browser.text("[data-found]")
+    told = (
+        "No image has the index or a name with “nowhere”. There are 61 training and 29 held-out images, counted from 0."
+    )
+    assert told in browser.text("[data-found]")
+    browser.run("document.querySelector('#search-0').value = '23'")
+    browser.click("[data-search] button")
+    hits = browser.run("return [...document.querySelectorAll('[data-found] .hit')].map(one => one.innerText)")
+    assert hits[0].startswith("training image 23, folder/23.png") and hits[1].startswith("held-out image 23,")
+    for head in (0, 1):
+        assert f"head {head}: cluster {contents.held_out.labels[23, head]}" in hits[1]
 
 
 def test_colours_follow_the_button(page, example_report):
@@ -283,7 +184,7 @@ def test_the_map_is_drawn_and_its_numbers_are_a_table(page, example_report):
     browser = page(contents)
     browser.run("document.querySelector('#map').scrollIntoView()")
     browser.wait("document.querySelector('[data-map] [data-legend]').children.length === 3")
-    assert painted(browser, "[data-canvas]")
+    assert browser.painted("[data-canvas]")
     browser.click("[data-points] summary")
     browser.wait("document.querySelectorAll('[data-points] tbody tr').length === 19")
     browser.choose("[data-colour]", "1")
@@ -291,6 +192,34 @@ def test_the_map_is_drawn_and_its_numbers_are_a_table(page, example_report):
     index = contents.map.rows[4]
     assert row[:2] == [str(index), f"folder/{index}.png"] and row[4] == str(contents.training.labels[index, 1])
     assert len(browser.run("return [...document.querySelectorAll('.query')].map(q => q.ariaLabel)")) == 2
+
+
+def test_a_point_of_the_map_tells_its_image_and_its_clusters_and_groups_can_be_shown_alone(page, example_report):
+    contents = example_report()
+    browser = page(contents)
+    browser.run("document.querySelector('#map').scrollIntoView()")
+    browser.wait("document.querySelector('[data-only]').options.length === 4")  # all, and three classes
+    x, y = contents.map.points["PCA"][4]
+    script = """
+      const canvas = document.querySelector('[data-canvas]'), box = canvas.getBoundingClientRect();
+      const [x, y] = [arguments[0], 1 - arguments[1]].map(v => 14 + v * (canvas.clientWidth - 28));
+      const at = {bubbles: true, clientX: box.x + x, clientY: box.y + y};
+      canvas.dispatchEvent(new PointerEvent('pointermove', at));
+      canvas.dispatchEvent(new MouseEvent('click', at));"""
+    browser.run(script, x, y)
+    row = contents.map.rows[4]
+    assert browser.text("[data-tip]").startswith(f"training image {row}, folder/{row}.png")
+    assert f"head 1: cluster {contents.training.labels[row, 1]}" in browser.text("[data-picked]")
+    dark = """
+      const canvas = document.querySelector('[data-canvas]');
+      const pixels = canvas.getContext('2d').getImageData(0, 0, canvas.width, canvas.height).data;
+      return pixels.filter((v, i) => i % 4 === 3 && v > 128).length"""
+    everything = browser.run(dark)
+    counts = np.bincount(contents.training.classes[contents.map.rows], minlength=3)
+    browser.choose("[data-only]", "1")
+    assert browser.run(dark) / everything == pytest.approx(counts[1] / counts.sum(), abs=0.1)
+    browser.choose("[data-colour]", "0")
+    assert browser.run("return document.querySelector('[data-only]').options.length") == 1 + 5
 
 
 def test_hostile_names_are_text(page, example_report):
@@ -330,9 +259,9 @@ def test_a_page_of_ten_heads_on_fifty_thousand_images_is_there_at_once(browser, 
     names = list(map(str, range(50_021)))
     contents = example_report(count=50_021, num_clusters=(clusters,) * 10, tile=32, shown=6_007, ids=names)
     report_page.write(tmp_path / "large.html", [contents], title="large")
-    opened(browser, tmp_path / "large.html")
+    browser.open(tmp_path / "large.html")
     ready = browser.run("return performance.getEntriesByName('report-ready')[0].startTime")
-    assert len(clusters_in(browser)) == 24
+    assert len(browser.clusters()) == 30
     assert ready < 8_000  # milliseconds. Two seconds are asked for; this machine may be busy with other tests
     begun = browser.run("return performance.now()")
     browser.choose("[data-head]", "9")

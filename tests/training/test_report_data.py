@@ -70,7 +70,14 @@ def test_curves_tables_verdict_and_map_are_there(of_finished):
     assert list(of_finished.map.points) == ["PCA"] and of_finished.map.points["PCA"].shape == (60, 2)
     assert of_finished.filters.dtype == np.uint8
     names = [name for name, _, _ in of_finished.highlights]
-    assert names == ["Last loss", "Labels changed", "Cluster sizes", "kNN accuracy", "NMI to classes", "Time in steps"]
+    assert names == [
+        "Last loss",
+        "Labels changed",
+        "Cluster sizes",
+        "kNN accuracy",
+        "NMI to classes",
+        "Time in training steps",
+    ]
     text = said(of_finished)
     assert "no test split" in text and "No evaluation tool has been run" in text
 
@@ -81,30 +88,66 @@ def test_a_run_that_is_not_finished_says_so(tmp_path, finished_run):
     config = configs.read(folder / "config.json")
     (folder / "config.json").write_text(configs.to_json(replace(config, epochs=8)))
     contents = report_data.of_folder(folder)
-    assert "not finished: epoch 3 of 8" in said(contents)
+    assert "not finished: it has done 3 of 8 epochs" in said(contents)
     assert contents.facts["epochs"] == "3 of 8" and contents.tables == ()
+    (folder / "config.json").write_text(configs.to_json(config))
+    assert "all epochs are done, but nothing was measured" in said(report_data.of_folder(folder))
 
 
 def test_a_run_without_its_log_says_so(tmp_path, finished_run):
     folder = altered(tmp_path, finished_run)
     (folder / "metrics.jsonl").unlink()
     contents = report_data.of_folder(folder)
-    assert "Nothing has been logged" in said(contents)
+    assert "There is no log of training" in said(contents)
     assert contents.curves == () and contents.verdict.tone == "unknown"
 
 
 def test_results_of_the_tools_are_shown(tmp_path, finished_run):
     folder = altered(tmp_path, finished_run)
     rows = [
-        {"layer": name, "features": "learned features", "top1": value}
-        for name, value in (("conv1", 0.3), ("pool", 0.5))
+        {"layer": name, "features": size, "top1": value}
+        for name, size, value in (("conv1", 512, 0.3), ("conv2", 256, 0.5), ("pool", 64, 0.4))
     ]
     data = {"train": {"name": "digits"}, "test": None, "own": True}
     results.save(folder, "linear_probe", tool="linear_probe", model={"epoch": 3}, data=data, settings={}, rows=rows)
     contents = report_data.of_folder(folder)
-    assert contents.probes == (("Linear probe by layer: learned features, digits", (("conv1", 0.3), ("pool", 0.5))),)
-    assert ("Probe, pool", "50.0%", "linear, top-1") in contents.highlights
+    layers = ("conv1", 0.3), ("conv2", 0.5), ("pool", 0.4)
+    assert contents.probes == (("Linear probe by layer: digits", layers),)
+    assert ("Linear probe", "50.0%", "best of 3 layers, conv2") in contents.highlights
+    assert "Linear probes" in [table.title for table in contents.tables]
     assert "No evaluation tool" not in said(contents)
+
+
+@pytest.mark.parametrize(
+    ("file", "content"),
+    [
+        ("results.json", '{"facts": {}}'),
+        ("results.json", "[1, 2"),
+        ("metrics.jsonl", "what?\n"),
+        ("metrics.jsonl", '{"kind": "epoch", "step": 3}\n'),
+        ("evaluation/knn.json", "{}"),
+    ],
+)
+def test_a_damaged_file_is_left_out_and_named(tmp_path, finished_run, file, content):
+    folder = altered(tmp_path, finished_run)
+    (folder / file).parent.mkdir(exist_ok=True)
+    (folder / file).write_text(content)
+    contents = report_data.of_folder(folder)
+    sentences = [sentence for sentence in contents.lacking if sentence.startswith("A damaged file is left out.")]
+    assert any(file.split("/")[-1] in sentence for sentence in sentences), contents.lacking
+    assert "not finished" not in said(contents)
+    assert (contents.curves == ()) == (file == "metrics.jsonl")
+
+
+def test_the_layers_to_probe_are_named_from_the_first_to_the_last(of_finished, finished_run):
+    backbone = load_run(finished_run).model.backbone
+    names = [layer.name for layer in backbone.layers]
+    command, layers = of_finished.probe_command.split(" --layers=")
+    assert command == f"python -m tools.linear_probe --workdir={finished_run}"
+    places = [names.index(layer) for layer in layers.split(",")]
+    assert places == sorted(places) and 2 <= len(places) <= 5
+    alexnet = keras.Sequential([keras.Input((8, 8, 3)), keras.layers.ReLU()], name="alexnet")
+    assert run_facts.probe_command("runs/a", alexnet).endswith("--workdir=runs/a --layers=alexnet")
 
 
 @pytest.fixture(scope="module")
