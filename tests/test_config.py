@@ -358,3 +358,15 @@ def test_a_misspelt_field_in_a_config_file_is_an_error_of_that_file(tmp_path):
     )
     with pytest.raises(ValueError, match=r"mine\.py.*lamda"):
         cfg.load(tmp_path / "mine.py")
+
+
+def test_assignments_make_the_new_config_of_the_old():
+    old = small()
+    texts = ["seed=3", "model.num_clusters=128x10", "label.lambda_=12.5", "optimizer.drop_epochs=1,2", "label.views=2"]
+    texts += ["label.warm_start=false", "model.objectives=labels,rotation", "name=b", "augment.mean=0.25,0.5,0.125"]
+    texts += ["augment.std=0.5,0.5,0.25"]
+    new = cfg.override(old, texts)
+    found = cfg.assignments(old, new)
+    assert sorted(found) == sorted(texts)
+    assert cfg.override(old, found) == new
+    assert cfg.override(new, cfg.assignments(new, old)) == old

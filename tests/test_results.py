@@ -1,5 +1,6 @@
 """Figures in the texts are those of the runs that are kept as JSON."""
 
+import ast
 import json
 import re
 from pathlib import Path
@@ -7,6 +8,7 @@ from pathlib import Path
 import pytest
 
 from selabel_tf import config as configs
+from selabel_tf.evaluation import trial_tables
 from selabel_tf.evaluation.report import format_cell
 
 ROOT = Path(__file__).resolve().parents[1]
@@ -73,3 +75,62 @@ def test_every_export_that_is_kept_agrees_with_keras():
         assert export["smallest_cosine"] >= least
         assert abs(export["knn_file"] - export["knn_keras"]) <= 0.01
         assert export["quantize"] != "int8" or export["share_of_float"] <= 0.3
+
+
+@pytest.mark.parametrize("name", ["README.md", "BUILD_NOTES.md"])
+def test_the_tables_of_trials_are_those_of_the_json(name):
+    trials = json.loads((RESULTS / "cifar10_trials.json").read_text())["trials"]
+    text = (ROOT / name).read_text()
+    assert trial_tables.renewed(text, trials, name) == text, "python -m tools.trials renews it"
+
+
+def numbers_in(content):
+    """All numbers of a JSON value, those written in its texts included."""
+    if isinstance(content, dict | list):
+        for part in content.values() if isinstance(content, dict) else content:
+            yield from numbers_in(part)
+    elif isinstance(content, str):
+        yield from map(float, re.findall(r"\d+\.\d+", content))
+    elif isinstance(content, int | float):
+        yield float(content)
+
+
+def without_source(text, numbers):
+    """The decimal fractions of `text` that are none of `numbers`: as they are, in percent, or in GiB."""
+    missing = []
+    for figure in re.findall(r"(?<![\w.=-])\d+\.\d+(?![\w.]*\.\d)", re.sub(r"`[^`]*`", "", text)):
+        digits = len(figure.partition(".")[2])
+        forms = (f"{value * scale:.{digits}f}" for value in numbers for scale in (1, 100, 2.0**-30))
+        if figure not in forms:
+            missing.append(figure)
+    return missing
+
+
+def test_a_number_without_source_is_seen():
+    numbers = list(numbers_in({"a": [0.4381, "took 9.25 s"], "b": {"bytes": 3 * 2**29}}))
+    assert without_source("kNN 43.8 or 0.438, 9.25 s, 1.5 GiB (`--l2=0.77`), version=1.9", numbers) == []
+    assert without_source("kNN 43.9 and 0.44, 0.437", numbers) == ["43.9", "0.437"]
+
+
+def numbers_named_in(paragraph):
+    """All numbers of the JSON files that a paragraph names."""
+    names = re.findall(r"configs/results/(\w+\.json)", paragraph)
+    return [number for name in names for number in numbers_in(json.loads((RESULTS / name).read_text()))]
+
+
+def test_no_result_in_the_readme_is_without_its_json():
+    readme = (ROOT / "README.md").read_text()
+    section = readme[readme.index("\n## Results") : readme.index("\nThat's it.")]
+    for paragraph in section.split("\n\n"):
+        if not paragraph.startswith("|"):  # tables: the tests above
+            missing = without_source(paragraph.replace("sigma = 0.1", ""), numbers_named_in(paragraph))
+            assert not missing, f"{paragraph!r} names no JSON with these figures"
+
+
+@pytest.mark.parametrize("path", sorted((ROOT / "configs").glob("*.py")), ids=lambda path: path.stem)
+def test_no_result_in_a_config_is_without_its_json(path):
+    docstring = ast.get_docstring(ast.parse(path.read_text())) or ""
+    for paragraph in docstring.split("\n\n"):
+        if re.search(r"\b(kNN|linear probe|NMI|accuracy)\b[^=]{0,40}?\d+\.\d", paragraph):
+            missing = without_source(paragraph, numbers_named_in(paragraph))
+            assert not missing, f"{paragraph!r} names no JSON with these figures"

@@ -1,13 +1,66 @@
+import importlib.util
 import json
 
+import pytest
 
-def test_the_benchmark_prints_both_ratios_and_writes_them(python, tmp_path):
-    flags = ["--backbone=small_conv", "--width=0", "--size=16", "--policy=flip", "--batch_size=5", "--heads=2"]
-    flags += ["--clusters=3", "--steps=2", "--turns=1", f"--output={tmp_path / 'speed.json'}"]
-    done = python("-m", "tools.benchmark_training", *flags)
+
+@pytest.fixture(scope="module")
+def benchmark(python, tmp_path_factory):
+    """(what was printed, the JSON) of the smallest benchmark."""
+    path = tmp_path_factory.mktemp("speed") / "speed.json"
+    done = python("-m", "tools.benchmark_training", "--networks=tiny", "--turns=2", "--threads=1", f"--output={path}")
     assert done.returncode == 0, done.stderr
-    figures = json.loads((tmp_path / "speed.json").read_text())
-    assert {len(turns) for turns in figures["seconds_per_step"].values()} == {1}
-    assert f"supervised step: {figures['step_over_supervised_step']:.3f}" in done.stdout
-    assert f"step alone:  {figures['fit_rate_over_step_rate']:.3f}" in done.stdout
-    assert figures["settings"]["heads"] == 2
+    return done.stdout, json.loads(path.read_text())
+
+
+def test_every_part_of_training_is_measured_in_turns(benchmark):
+    printed, figures = benchmark
+    (result,) = figures["results"]
+    assert {len(turns) for turns in result["seconds_per_turn"].values()} == {2}
+    parts = ["supervised Keras fit", "self-labelling step", "input pipeline", "self-labelling fit", "plain inference"]
+    parts += ["label pass: features", "label pass: solves and rounding"]
+    assert sorted(result["seconds_per_turn"]) == sorted(parts)
+    assert all(
+        clock > 0 and processor > 0 for turns in result["seconds_per_turn"].values() for clock, processor in turns
+    )
+    assert figures["command"].endswith("--networks=tiny --turns=2 --threads=1")
+    assert all(part in printed for part in parts)
+
+
+def test_ratios_are_medians_over_turns_of_the_clock_and_of_the_processor(benchmark):
+    printed, figures = benchmark
+    (result,) = figures["results"]
+    seconds = result["seconds_per_turn"]
+    for kind, name in enumerate(("clock", "processor")):
+        rates = [
+            step[kind] / fit[kind]
+            for step, fit in zip(seconds["self-labelling step"], seconds["self-labelling fit"], strict=True)
+        ]
+        assert result[name]["fit_rate_over_step_rate"] == pytest.approx(sum(rates) / 2)
+        passes = zip(seconds["label pass: features"], seconds["plain inference"], strict=True)
+        found = [features[kind] / inference[kind] for features, inference in passes]
+        assert result[name]["features_over_inference"] == pytest.approx(sum(found) / 2)
+    assert f"fit rate over step rate: {result['clock']['fit_rate_over_step_rate']:.3f} by the clock" in printed
+
+
+@pytest.mark.skipif(importlib.util.find_spec("torch") is not None, reason="torch is installed")
+def test_without_torch_its_step_is_left_out_in_so_many_words(benchmark):
+    printed, figures = benchmark
+    assert "PyTorch is not installed, so its step is left out. To have it:  pip install -e .[torch]" in printed
+    assert "step_over_best_torch_step" not in figures["results"][0]["clock"]
+
+
+def test_torchs_network_has_as_many_parameters_as_ours():
+    pytest.importorskip("torch")
+    from selabel_tf.models import backbone
+    from tools import torch_step
+
+    ours = backbone("resnet18_cifar", (32, 32, 3), width=4)
+    theirs = torch_step.backbone(4)
+    assert sum(p.numel() for p in theirs.parameters()) == sum(w.value.numpy().size for w in ours.trainable_weights)
+
+
+def test_an_unknown_network_is_answered_with_those_there_are(python):
+    done = python("-m", "tools.benchmark_training", "--networks=resnet")
+    assert done.returncode == 1
+    assert "Unknown network 'resnet'. Available: cifar10_cpu, alexnet_64, alexnet_224, tiny." in done.stderr

@@ -5,7 +5,7 @@ on a command line (`section.field=value`) with its types checked.
 """
 
 from .sections import Augment, Config, Data, Evaluation, Label, Model, Optimizer
-from .text import config_hash, differences, from_json, load, override, read, to_json
+from .text import assignments, config_hash, differences, from_json, load, override, read, to_json
 
 __all__ = [
     "Augment",
@@ -15,6 +15,7 @@ __all__ = [
     "Label",
     "Model",
     "Optimizer",
+    "assignments",
     "config_hash",
     "differences",
     "from_json",

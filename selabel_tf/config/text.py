@@ -89,6 +89,12 @@ def differences(old: Config, new: Config) -> list[str]:
     return [f"{path}: {before[path]!r} -> {after[path]!r}" for path in before if before[path] != after[path]]
 
 
+def assignments(old: Config, new: Config) -> list[str]:
+    """What makes `new` of `old` on a command line: `override(old, assignments(old, new)) == new`."""
+    before, after = _flat(old), _flat(new)
+    return [f"{path}={_spelled(after[path])}" for path in before if before[path] != after[path]]
+
+
 def config_hash(config: Config) -> str:
     """sha256, in hex, of the values alone: the JSON's layout and the order of fields do not count."""
     canonical = json.dumps(dataclasses.asdict(config), sort_keys=True, separators=(",", ":"), allow_nan=False)
@@ -131,6 +137,14 @@ def _parse(text, annotation, path):
         return annotation(text)
     except ValueError as error:
         raise ValueError(f"{path}: cannot read {text!r} as {annotation.__name__}.") from error
+
+
+def _spelled(value):
+    """The text that `_parse` reads as `value`."""
+    if isinstance(value, tuple | list):
+        whole = len(value) > 1 and isinstance(value[0], int) and len(set(value)) == 1
+        return f"{value[0]}x{len(value)}" if whole else ",".join(map(_spelled, value))
+    return str(value).lower() if isinstance(value, bool) else str(value)
 
 
 def _check_keys(values, kind, where):

@@ -1,0 +1,98 @@
+"""A trial: what one finished run was, and how good it became, as one small entry of a JSON file.
+
+    {"name": "sela_128x1_s0", "row": "SeLa [128 x 1]", "config": "configs/cifar10_cpu.py",
+     "overrides": ["model.num_clusters=128"], "command": "python -m tools.train ...", "config_hash": ...,
+     "date": "2026-11-17", "machine": ..., "commit": ..., "seed": 0, "epochs": 16, "images": 20000, "hours": 0.41,
+     "curve": [[4, 0.3777], [8, 0.4126]], "knn": 0.438, "linear": 0.473, "nmi": 0.136}
+
+    curve    nearest-neighbour accuracy after epochs, as evaluation.knn_every had it measured
+    knn      of the finished run, by its results.json; k and sigma are the config's
+    linear   of tools.linear_probe --solver=lbfgs on the last layer; None if that was not run
+    nmi      of the labels of head 0 to the true classes; None of a run whose labels are the classes, or were drawn
+    hours    in training steps alone
+    row      the row of the README's table that it counts for, "" for none; seeds of one row share it
+
+Nothing is measured here.
+"""
+
+import shlex
+from pathlib import Path
+
+from .. import config as configs
+from .. import json_file
+from ..evaluation import results
+from . import checkpoints, experiment
+from .run_log import read_records
+
+# Where a machine keeps images and labels is no part of a trial.
+ELSEWHERE = ("data.data_dir=", "label.labels=", "label.labels_sha256=")
+
+
+def of_run(workdir, *, machine, commit, row="") -> dict:
+    """The trial of a finished run folder. machine, commit: where, and of which version of the code, it was trained."""
+    workdir = Path(workdir)
+    if not experiment.is_finished(workdir):
+        raise ValueError(f"{workdir} holds no finished run. Finish it with the command that began it, then record it.")
+    with json_file.trusting(workdir, "a finished run", "Train it again."):
+        return _of_run(workdir, machine, commit, row)
+
+
+def _of_run(workdir, machine, commit, row):
+    config = configs.read(workdir / "config.json")
+    file = f"configs/{config.name}.py"
+    changed = configs.assignments(configs.load(file), config)
+    overrides = [text for text in changed if not text.startswith(ELSEWHERE)]
+    summary = json_file.read_object(workdir / "results.json", "results of ours", "Train again.")
+    records = read_records(workdir / "metrics.jsonl")
+    images = _images(workdir)
+    tool, options = "train", [word for text in overrides for word in ("--set", text)]
+    if config.label.labels:
+        tool, options = "retrain", [f"--labels=runs/{Path(config.label.labels).name}", *options]
+    command = ["python", "-m", f"tools.{tool}", f"--config={file}", f"--workdir=runs/{workdir.name}", *options]
+    return {
+        "name": workdir.name,
+        "row": row,
+        "config": file,
+        "overrides": overrides,
+        "command": shlex.join(command),
+        "config_hash": configs.config_hash(config),
+        "date": summary["facts"]["finished"][:10],
+        "machine": machine,
+        "commit": commit,
+        "seed": config.seed,
+        "epochs": config.epochs,
+        "images": images,
+        "hours": round(sum(images / r["images_per_second"] for r in records if r["kind"] == "epoch") / 3600, 2),
+        "curve": [[r["epoch"], r["accuracy"]] for r in records if r["kind"] == "knn"],
+        "knn": {found["what"]: found["accuracy"] for found in summary["numbers"]["knn"]}["learned features"],
+        "linear": _linear(workdir),
+        "nmi": _nmi(config, records),
+    }
+
+
+def add(trials: list[dict], trial: dict) -> list[dict]:
+    """`trials` with one more; one of the same name is replaced, in its place."""
+    names = [other["name"] for other in trials]
+    if trial["name"] not in names:
+        return [*trials, trial]
+    return [trial if name == trial["name"] else other for name, other in zip(names, trials, strict=True)]
+
+
+def _images(workdir):
+    """How many images a run was trained on, as its last checkpoint tells."""
+    return checkpoints.latest(workdir / "checkpoints").facts["training_set"]["num_examples"]
+
+
+def _linear(workdir):
+    for result in results.load_all(workdir).values():
+        own = result["data"].get("own", True)
+        if result["tool"] == "linear_probe" and own and result["settings"].get("solver") == "lbfgs":
+            return result["rows"][-1]["top1"]
+    return None
+
+
+def _nmi(config, records):
+    if config.label.labeller == "given" and not config.label.labels:
+        return None
+    passes = [record for record in records if record["kind"] == "labels" and record["head"] == 0]
+    return passes[-1].get("nmi") if passes else None

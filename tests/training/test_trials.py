@@ -1,0 +1,108 @@
+import json
+import shutil
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from selabel_tf import config as configs
+from selabel_tf.evaluation import results
+from selabel_tf.training import trials
+
+ROOT = Path(__file__).resolve().parents[2]
+FACTS = {"machine": "2 x86 cores", "commit": "abc1234"}
+
+
+@pytest.fixture
+def digits_run(finished_run, tmp_path, monkeypatch):
+    """A function: changes of the config -> a finished run of configs/digits.py, its overrides included."""
+    monkeypatch.chdir(ROOT)
+
+    def make(name="run", **changes):
+        folder = tmp_path / name
+        shutil.copytree(finished_run, folder)
+        config = replace(configs.read(folder / "config.json"), name="digits", **changes)
+        (folder / "config.json").write_text(configs.to_json(config))
+        return folder
+
+    return make
+
+
+def probe(folder, *, solver, top1, own=True):
+    rows = [{"layer": "early", "top1": 0.1}, {"layer": "pool", "top1": top1}]
+    data = {"own": own, "train": {"name": "digits"}}
+    name = f"linear_probe_{solver}{own}"
+    results.save(folder, name, tool="linear_probe", model={}, data=data, settings={"solver": solver}, rows=rows)
+
+
+def test_a_trial_holds_what_the_run_was_and_became(digits_run):
+    folder = digits_run("mine", seed=3)
+    with open(folder / "metrics.jsonl", "a") as log:
+        log.write('{"kind": "knn", "step": 6, "epoch": 2, "accuracy": 0.25, "k": 5, "sigma": 0.1}\n')
+    probe(folder, solver="lbfgs", top1=0.5)
+    probe(folder, solver="sgd", top1=0.6)
+    probe(folder, solver="lbfgs", top1=0.7, own=False)
+    trial = trials.of_run(folder, row="mine", **FACTS)
+
+    summary = json.loads((folder / "results.json").read_text())
+    log = [json.loads(line) for line in (folder / "metrics.jsonl").read_text().splitlines()]
+    labels = [record for record in log if record["kind"] == "labels" and record["head"] == 0]
+    assert len(labels) == 3
+    assert trial["nmi"] == labels[-1]["nmi"] != labels[0]["nmi"]
+    assert trial["knn"] == summary["numbers"]["knn"][-1]["accuracy"]
+    assert summary["numbers"]["knn"][-1]["what"] == "learned features"
+    assert (trial["linear"], trial["curve"]) == (0.5, [[2, 0.25]])
+    assert (trial["seed"], trial["epochs"], trial["images"]) == (3, 3, 60)
+    assert trial["date"] == summary["facts"]["finished"][:10]
+    assert {name: trial[name] for name in FACTS} == FACTS
+    assert (trial["name"], trial["row"], trial["config"]) == ("mine", "mine", "configs/digits.py")
+
+
+def test_the_overrides_and_the_command_lead_to_the_runs_config(digits_run):
+    folder = digits_run(seed=3)
+    config = configs.read(folder / "config.json")
+    trial = trials.of_run(folder, **FACTS)
+    assert configs.override(configs.load("configs/digits.py"), trial["overrides"]) == config
+    assert trial["config_hash"] == configs.config_hash(config)
+    assert trial["command"].startswith("python -m tools.train --config=configs/digits.py --workdir=runs/run --set ")
+    assert all(f"--set {text}" in trial["command"] for text in trial["overrides"])
+
+
+def test_where_a_machine_keeps_its_images_is_not_told(digits_run):
+    data = configs.Data(source="tfds", name="cifar10", data_dir="/secret/place")
+    assert "secret" not in json.dumps(trials.of_run(digits_run(data=data), **FACTS))
+
+
+def test_label_transfer_is_told_by_its_own_tool_and_has_an_nmi(digits_run):
+    label = configs.Label(labeller="given", labels="/secret/first", labels_sha256="0" * 64)
+    trial = trials.of_run(digits_run(label=label), **FACTS)
+    assert trial["command"].startswith("python -m tools.retrain --config=configs/digits.py")
+    assert "--labels=runs/first" in trial["command"]
+    assert "secret" not in json.dumps(trial)
+    assert trial["nmi"] is not None
+
+
+def test_labels_that_are_the_classes_have_no_nmi_and_a_run_without_probe_no_linear_figure(digits_run):
+    trial = trials.of_run(digits_run(label=configs.Label(labeller="given")), **FACTS)
+    assert trial["nmi"] is None
+    assert trial["linear"] is None
+
+
+def test_a_run_that_is_not_finished_is_refused(digits_run):
+    folder = digits_run()
+    (folder / "results.json").unlink()
+    with pytest.raises(ValueError, match=r"no finished run\. Finish it with the command that began it"):
+        trials.of_run(folder, **FACTS)
+
+
+def test_results_of_another_form_are_told_as_the_files_mistake(digits_run):
+    folder = digits_run()
+    (folder / "results.json").write_text('{"facts": {"finished": "2026-11-17"}, "numbers": {}}')
+    with pytest.raises(ValueError, match=r"does not hold a finished run as this version writes it .KeyError"):
+        trials.of_run(folder, **FACTS)
+
+
+def test_a_trial_of_the_same_name_is_replaced_in_its_place():
+    kept = [{"name": "a", "seed": 0}, {"name": "b", "seed": 0}]
+    assert trials.add(kept, {"name": "a", "seed": 1}) == [{"name": "a", "seed": 1}, {"name": "b", "seed": 0}]
+    assert [trial["name"] for trial in trials.add(kept, {"name": "c"})] == ["a", "b", "c"]
