@@ -11,8 +11,8 @@ few; above, Anderson acceleration of Sinkhorn's update, on a kernel (`kernel`) t
 exact readings of the scores make it, make it anew when the scalings have gone far, and have the last word where it is
 not as exact as they are (half precision).
 
-With f = a / lambda, M_i = max_k(lambda log p_ik + a_k), x_ik = lambda log p_ik + a_k - M_i, S = N Q and m its column means,
-every exact reading, and a last one of the kernel, has the certificate:
+With f = a / lambda, M_i = max_k(lambda log p_ik + a_k), x_ik = lambda log p_ik + a_k - M_i, S = N Q and m its column
+means, every exact reading, and a last one of the kernel, has the certificate:
 
     bound = mean_i min_k(-log p_ik - f_k) + w . f      = (w . a - mean_i M_i) / lambda
     cost  = mean_i sum_k S_ik (-log p_ik)              = (m . a - mean_i (M_i + sum_k S_ik x_ik)) / lambda

@@ -7,10 +7,10 @@ threshold (a sparse matrix), d_i the mass of the rest of row i, and v = exp(a - 
     H = diag(m) - S^T S / N                        the Hessian (`newton`), m being the masses
 
 and a step solves H step = m (log w - log m): in the logarithm, so that a starved cluster is not flung away. The mass
-of small entries, by cluster, is the difference to what the kernel found; it grows with v and stays on the diagonal: were
-all entries small, the step would be Sinkhorn's. Steps are repeated on T alone until it is solved, and then the kernel is
-read. What that finds may be better by less than promised: other entries are large there, and T `is_outdated`. Or hardly
-better at all: the plan is not thin, and `lost` says so.
+of small entries, by cluster, is the difference to what the kernel found; it grows with v and stays on the diagonal:
+were all entries small, the step would be Sinkhorn's. Steps are repeated on T alone until it is solved, and then the
+kernel is read. What that finds may be better by less than promised: other entries are large there, and T `is_outdated`.
+Or hardly better at all: the plan is not thin, and `lost` says so.
 """
 
 import numpy as np
