@@ -12,7 +12,9 @@ from concurrent.futures import ThreadPoolExecutor
 import numpy as np
 import threadpoolctl
 
-PIECE = 2**20  # entries worked on at a time, 4 MiB: smaller ones have the threads wait for the interpreter's lock
+PIECE = 2**18  # entries worked on at a time, 1 MiB: what a core's own cache holds
+PIECES = 4  # taken by a thread at once: fewer have the threads wait for each other
+LARGE = 32.0  # rows whose largest log p is beyond this are not normalised
 SMALLEST_EXPONENT = np.float32(-64.0)  # exp of less counts as 1.6e-28: no denormal number, which CPUs are slow at
 
 
@@ -22,7 +24,7 @@ class Host:
     def __enter__(self):
         self._pool = ThreadPoolExecutor(cores())
         self._own = threading.local()
-        self._limit = _blas().limit(limits=1, user_api="blas")
+        self._limit = one_blas_thread()
         return self
 
     def __exit__(self, *exception):
@@ -35,24 +37,27 @@ class Host:
         S [K], M [], sum_k S_ik x_ik [].  kernel: float32 [n, K] to be filled with exp(x), or None.
         All are NaN if a score is not finite.
         """
-        lambda_, log_alpha = np.float32(lambda_), np.asarray(log_alpha, np.float32)
+        prices = np.asarray(log_alpha / lambda_, np.float32)
+        largest = np.abs(prices).max() + LARGE
         ones, zeros = np.ones(block.shape[1], np.float32), np.zeros(block.shape[1], np.float32)
 
         def work(log_p, rows):
             with np.errstate(invalid="ignore"):
-                if np.isnan((log_p @ zeros).sum()):  # zero times infinity
+                if np.isnan(np.vecdot(log_p, zeros).sum()):  # zero times infinity
                     return np.full(len(zeros), np.nan), np.nan, np.nan
-            scores = self._room(log_p.shape)
-            likeliest = log_p.max(axis=1)
-            np.subtract(log_p, likeliest[:, None], out=scores)  # first: exact however large log p is
-            scores *= lambda_
-            scores += log_alpha
-            best = scores.max(axis=1)
+            scores = np.add(log_p, prices, out=self._room(log_p.shape))
+            best, likeliest = scores.max(axis=1), 0.0
+            if np.abs(best).max() > largest:  # prices drown in log p: take its maximum out first, which is exact
+                likeliest = log_p.max(axis=1)
+                np.subtract(log_p, likeliest[:, None], out=scores)
+                scores += prices
+                best = scores.max(axis=1)
             scores -= best[:, None]
+            scores *= np.float32(lambda_)
             np.clip(scores, SMALLEST_EXPONENT, 0, out=scores)  # faster than np.maximum
             plan = np.exp(scores, out=self._room(log_p.shape, "plan") if kernel is None else kernel[rows])
-            inverse = 1 / (plan @ ones)
-            best_score = best.sum(dtype=np.float64) + float(lambda_) * likeliest.sum(dtype=np.float64)
+            inverse = 1 / np.vecdot(plan, ones)
+            best_score = lambda_ * (best.astype(np.float64) + likeliest).sum()
             excess = (np.vecdot(plan, scores) * inverse).sum(dtype=np.float64)
             return (inverse @ plan).astype(np.float64), best_score, excess
 
@@ -63,20 +68,37 @@ class Host:
 
         def work(piece, _):
             piece = self._float32(piece)
-            return (((1 / (piece @ scaling)) @ piece).astype(np.float64),)
+            # Row by row, as memory is read fastest; the second product then finds the piece in the cache.
+            return (((1 / np.vecdot(piece, scaling)) @ piece).astype(np.float64),)
 
         return _total(self._pieces(work, blocks))[0]
+
+    def kernel_certificate(self, blocks, scaling):
+        """With S the rows of M diag(scaling), each divided by its sum: sums over rows of max_k log(M_ik scaling_k)
+
+        and of sum_k S_ik log(M_ik scaling_k) less that.
+        """
+        ones = np.ones(len(scaling), np.float32)
+
+        def work(piece, _):
+            plan = np.multiply(self._float32(piece), scaling, out=self._room(piece.shape, "shares"))
+            best = np.log(plan.max(axis=1)).astype(np.float64)
+            mean = np.vecdot(plan, np.log(plan, out=self._room(piece.shape))) / np.vecdot(plan, ones)
+            return best.sum(), mean.sum(dtype=np.float64) - best.sum()
+
+        return _total(self._pieces(work, blocks))
 
     def large_shares(self, blocks, scaling, threshold):
         """Shares M_ik scaling_k / (M scaling)_i above `threshold`, row by row, by blocks:
 
         yields how many there are in each row, [n], and for all of them columns and values.
         """
+        at_base = (scaling == 1).all()
 
         def work(piece, _):
             piece = self._float32(piece)
-            sums = piece @ scaling
-            shares = np.multiply(piece, scaling, out=self._room(piece.shape, "shares"))
+            sums = np.vecdot(piece, scaling)
+            shares = piece if at_base else np.multiply(piece, scaling, out=self._room(piece.shape, "shares"))
             large = np.flatnonzero((shares > (threshold * sums)[:, None]).ravel())
             rows, columns = np.divmod(large, len(scaling))
             values = shares.ravel()[large] / sums[rows]
@@ -108,7 +130,9 @@ class Host:
             for rows in [max(1, PIECE // block.shape[1])]
             for start in range(0, len(block), rows)
         ]
-        return self._pool.map(lambda piece: work(*piece), pieces)
+        batches = [pieces[first : first + PIECES] for first in range(0, len(pieces), PIECES)]
+        for results in self._pool.map(lambda batch: [work(*piece) for piece in batch], batches):
+            yield from results
 
     def _float32(self, piece):
         """A piece of a kernel; the upper halves of float32 numbers are kept as uint16."""
@@ -134,6 +158,11 @@ def cores():
 def _total(parts):
     """Tuples of sums -> the list of their sums."""
     return [functools.reduce(np.add, values) for values in zip(*parts, strict=True)]
+
+
+def one_blas_thread():
+    """A context, too. Threads of BLAS wait for each other, and for whatever else runs, by counting."""
+    return _blas().limit(limits=1, user_api="blas")
 
 
 @functools.cache

@@ -7,7 +7,8 @@ the column masses of the plan without a logarithm or an exponential of an N x K 
 
 Two matrix-vector products on a piece of M that stays in the cache between them, so memory is read once. On a CPU that
 is NumPy (`host`): its BLAS is several times faster than TensorFlow's matrix-vector product, which is used where M lies
-on another device. There no row travels: each device sums its own blocks, and only K numbers meet.
+on another device. There no row travels: each device sums its own blocks, and only K numbers meet. A last pass brings
+the certificate from M as well: log(M_ik u_k) is x_ik but for a number per row.
 
 M is float32, or bfloat16 as storage with float32 arithmetic, in memory or in files; what rounding does to the masses is
 taken out by `correct`. No entry is below 1.6e-28: such cannot matter while a - a0 spans at most 44 (then the kernel is
@@ -20,9 +21,10 @@ from pathlib import Path
 import numpy as np
 import tensorflow as tf
 
-from selabel_tf.labelling.host import Host
+from selabel_tf.labelling.host import SMALLEST_EXPONENT, Host
 
 REACH = 44.0  # max - min of a - a0 up to which a kernel serves
+NEGLIGIBLE = 1e-7  # mass: less than float32 sums lose
 
 
 class Kernel:
@@ -58,6 +60,29 @@ class Kernel:
         scaling = self._scaling(log_alpha)
         masses = scaling * self._sums(scaling.astype(np.float32)) * self._correction
         return masses / masses.sum()
+
+    def is_exact(self, log_alpha):
+        """Whether the masses at log_alpha are as good as from the scores: M is float32, and its floor is far below."""
+        floor = len(log_alpha) * np.exp(np.ptp(log_alpha - self._base) + SMALLEST_EXPONENT)  # of a row's mass, at most
+        return self._form != "half" and floor <= NEGLIGIBLE
+
+    def certificate(self, log_alpha):
+        """Means over rows, as `sinkhorn` has them: of M_i less what it is at the base, and of sum_k S_ik x_ik."""
+        move = log_alpha - self._base
+        scaling, num_rows = self._scaling(log_alpha).astype(np.float32), 0
+        best = excess = 0.0
+        on_host = [block for block in self._blocks if isinstance(block, np.ndarray)]
+        for block in self._blocks:
+            num_rows += block.shape[0]
+            if not isinstance(block, np.ndarray):
+                with tf.device(block.device):
+                    part = _device_certificate(tf.cast(block, tf.float32), scaling).numpy()
+                best, excess = best + part[0], excess + part[1]
+        if on_host:
+            with Host() as host:
+                part = host.kernel_certificate(on_host, scaling)
+            best, excess = best + part[0], excess + part[1]
+        return best / num_rows + (move.max() + move.min()) / 2, excess / num_rows
 
     def large_shares(self, log_alpha, threshold, most):
         """Entries of the rows of S = softmax(lambda log p + log_alpha) above `threshold`.
@@ -138,6 +163,15 @@ class Kernel:
 def _device_sums(block, scaling):
     rows = tf.linalg.matvec(block, scaling)
     return tf.cast(tf.linalg.matvec(block, 1 / rows, transpose_a=True), tf.float64)
+
+
+@tf.function(input_signature=[tf.TensorSpec([None, None], tf.float32), tf.TensorSpec([None], tf.float32)])
+def _device_certificate(block, scaling):
+    plan = block * scaling
+    logs = tf.math.log(plan)
+    best = tf.cast(tf.reduce_max(logs, axis=1), tf.float64)
+    mean = tf.cast(tf.reduce_sum(plan * logs, axis=1) / tf.reduce_sum(plan, axis=1), tf.float64)
+    return tf.stack([tf.reduce_sum(best), tf.reduce_sum(mean - best)])
 
 
 @tf.function(

@@ -10,14 +10,14 @@ Blocks in main memory are read by NumPy (`host`) unless float64 or the Gram matr
 Such a reading is exact. It can leave a `Kernel` behind, from which the masses near its log_alpha are read much faster.
 """
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 import tensorflow as tf
 
 from selabel_tf.labelling import thinning
 from selabel_tf.labelling.host import SMALLEST_EXPONENT, Host
-from selabel_tf.labelling.scores import first_bad_row, refuse_bad_rows
+from selabel_tf.labelling.scores import ROWS_PER_BLOCK, first_bad_row, refuse_bad_rows
 
 HOST = "CPU"  # device type whose tensors NumPy can read in place
 WIDE_SCALINGS = 2048.0  # sums of float32 numbers beyond this are coarser than 2e-4, and so would be ratios in a row
@@ -28,7 +28,8 @@ class Reading:
     """What one reading finds at log_alpha [K] and lambda.
 
     masses: float64 [K], column masses of the plan, sum 1. gram: float64 [K, K], S^T S / N, or None.
-    best_score: mean over rows of M_i. excess: mean over rows of sum_k S_ik x_ik, at most 0. Both None from a kernel.
+    best_score: mean over rows of M_i. excess: mean over rows of sum_k S_ik x_ik, at most 0. Both None from a kernel
+    that was not asked for them.
     """
 
     lambda_: float
@@ -40,7 +41,7 @@ class Reading:
 
     @property
     def exact(self):
-        """Whether this is of the scores themselves, with a certificate, and not of a kernel."""
+        """Whether this is as good as of the scores themselves, with a certificate."""
         return self.best_score is not None
 
     def error(self, weights):
@@ -121,7 +122,14 @@ class Reader:
         self._kernel, self._with_gram = None, True
 
     def confirm(self, reading) -> Reading:
-        """The exact reading at the place of one of the kernel, which is corrected by it."""
+        """A reading of the kernel with its certificate: from the kernel too where that is exact, else from the scores.
+
+        Those correct the kernel.
+        """
+        if self._kernel.is_exact(reading.log_alpha):
+            self.num_passes += 1
+            raised, excess = self._kernel.certificate(reading.log_alpha)
+            return replace(reading, best_score=float(self._base_score + raised), excess=float(excess))
         exact = self.read_scores(reading.lambda_, reading.log_alpha)
         if self._kernel.holds(reading.lambda_, reading.log_alpha):
             self._kernel.correct(exact.masses, reading.masses)
@@ -165,11 +173,13 @@ class Reader:
         masses, scalars, *gram = [part / self._blocks.num_rows for part in total]
         if np.isnan(masses).any():
             self.survey  # noqa: B018  refuses, and says which row
+        if keep:
+            self._base_score = scalars[0]
         gram = gram[0] if gram else None
         return Reading(lambda_, np.asarray(log_alpha), masses / masses.sum(), gram, *map(float, scalars))
 
-    def sample(self, num_rows) -> tf.Tensor:
-        """A pass that brings about `num_rows` rows, evenly drawn, always the same."""
+    def sample(self, num_rows) -> list[tf.Tensor]:
+        """A pass that brings about `num_rows` rows, evenly drawn, always the same, as blocks."""
         random, share = np.random.Generator(np.random.Philox(0)), num_rows / self._blocks.num_rows
         rows, self._sampled = [], True
         for block in self._blocks:
@@ -177,16 +187,17 @@ class Reader:
             chosen = np.flatnonzero(random.random(block.shape[0]) < share)
             rows.append(np.asarray(block)[chosen] if HOST in block.device else tf.gather(block, chosen).numpy())
         self.num_passes += 1
-        return tf.constant(np.concatenate(rows))
+        rows = np.concatenate(rows)
+        return [tf.constant(rows[start : start + ROWS_PER_BLOCK]) for start in range(0, len(rows), ROWS_PER_BLOCK)]
 
-    def thinned(self, reading, weights):
+    def thinned(self, reading, weights, tolerance):
         """A pass over the kernel: `Thinned` at the place of a reading; None if the plan there is not thin."""
         for threshold, most in thinning.THRESHOLDS:
             found = self._kernel.large_shares(reading.log_alpha, threshold, most)
             if found is not None:
                 break
         self.num_passes += 1
-        return found and thinning.Thinned(*found, reading.log_alpha, weights)
+        return found and thinning.Thinned(*found, reading.log_alpha, weights, tolerance)
 
     def _gather(self, surveys):
         rows, first_bad, spreads, gaps = (np.array(column) for column in zip(*surveys, strict=True))

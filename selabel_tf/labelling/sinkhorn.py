@@ -8,9 +8,11 @@ For log-probabilities log p [N, K], weights w [K] (uniform unless told) and lamb
 The equation says that the gradient of a concave function of K numbers is zero, so only K-vectors travel between
 readings of the scores. Up to `NEWTON_CLUSTERS` clusters a reading brings the Hessian too, and Newton's method needs
 few; above, Anderson acceleration of Sinkhorn's update, on a kernel (`kernel`) that is read at the speed of memory:
-exact readings of the scores make it, make it anew when the scalings have gone far, and have the last word. With
-f = a / lambda, M_i = max_k(lambda log p_ik + a_k), x_ik = lambda log p_ik + a_k - M_i, S = N Q and m its column means,
-every exact reading has the certificate:
+exact readings of the scores make it, make it anew when the scalings have gone far, and have the last word where it is
+not as exact as they are (half precision).
+
+With f = a / lambda, M_i = max_k(lambda log p_ik + a_k), x_ik = lambda log p_ik + a_k - M_i, S = N Q and m its column
+means, every exact reading, and a last one of the kernel, has the certificate:
 
     bound = mean_i min_k(-log p_ik - f_k) + w . f      = (w . a - mean_i M_i) / lambda
     cost  = mean_i sum_k S_ik (-log p_ik)              = (m . a - mean_i (M_i + sum_k S_ik x_ik)) / lambda
@@ -180,9 +182,10 @@ def _search(reader, method, start, lambda_, weights, tolerance, max_passes, on_p
             reading = read(sharper, reading.log_alpha * (sharper / reading.lambda_))
         else:
             fresh_starts.clear()
-            if reading.lambda_ == lambda_ and reading.error(weights) < thin_below and not last:
+            outdated = isinstance(method, Thinned) and method.is_outdated(reading.error(weights))
+            if reading.lambda_ == lambda_ and (outdated or reading.error(weights) < thin_below) and not last:
                 thin_below = 0.0
-                method = reader.thinned(reading, weights) or method
+                method = reader.thinned(reading, weights, tolerance) or method
                 told(reading)
             proposal = method.propose(reading.log_alpha, reading.masses, reading.gram)
             if isinstance(method, Thinned) and method.lost:
@@ -203,9 +206,11 @@ def _sampled_start(reader, lambda_, weights, max_passes):
     if not reader.has_kernel or reader.num_rows is None or rows > SAMPLE_SHARE * reader.num_rows:
         return np.zeros(num_clusters)
     sample = reader.sample(rows)
-    if max_passes < 4 or len(sample) < num_clusters or not np.isfinite(sample).all():  # to be refused by their rows
+    rows = sum(len(block) for block in sample)
+    bad = any(not np.isfinite(block).all() for block in sample)  # to be refused by their rows
+    if max_passes < 4 or rows < num_clusters or bad:
         return np.zeros(num_clusters)
-    allowed = int(max_passes / 4 * reader.num_rows / len(sample))
+    allowed = int(max_passes / 4 * reader.num_rows / rows)
     result = solve(sample, lambda_=lambda_, cluster_weights=weights, tolerance=SAMPLE_ERROR, max_passes=allowed)
-    reader.num_passes += -(-result.num_passes * len(sample) // reader.num_rows)
+    reader.num_passes += -(-result.num_passes * rows // reader.num_rows)
     return result.log_alpha

@@ -82,6 +82,17 @@ def test_a_kernel_gives_its_sums_and_its_large_shares(piece, form, tolerance):
         np.testing.assert_allclose(values, shares[shares > 0.1], rtol=1e-5)
 
 
+def test_a_kernel_gives_its_certificate(piece):
+    kernel = np.exp(LOG_P - LOG_P.max(1, keepdims=True))
+    scaling = np.exp(LOG_ALPHA).astype(np.float32)
+    products = kernel.astype(np.float64) * scaling
+    best = np.log(products.max(1))
+    excess = (products / products.sum(1, keepdims=True) * (np.log(products) - best[:, None])).sum()
+    with Host() as threads:
+        found = threads.kernel_certificate([kernel[:101], kernel[101:]], scaling)
+    np.testing.assert_allclose(found, [best.sum(), excess], rtol=1e-5)
+
+
 def test_blas_has_its_threads_back_afterwards():
     def threads():
         return [library["num_threads"] for library in threadpoolctl.threadpool_info() if library["user_api"] == "blas"]

@@ -72,6 +72,43 @@ def test_rounding_of_half_precision_is_taken_out_by_a_correction():
     assert np.abs(kernel.masses(nearer) - exact_masses(nearer)).sum() < before / 10
 
 
+@pytest.mark.parametrize("devices", ["here", "elsewhere"])
+def test_the_certificate_is_that_of_an_exact_reading(devices, monkeypatch):
+    if devices == "elsewhere":
+        monkeypatch.setattr(reading, "HOST", "no such device")
+    reader = Reader(RowBlocks([LOG_P[:101], LOG_P[101:]]), kernel=Kernel())
+    reader.read(LAMBDA, BASE)
+    log_alpha = BASE + np.linspace(3, 17, CLUSTERS)
+    found = reader.confirm(reader.read(LAMBDA, log_alpha))
+    expected = Reader(RowBlocks(LOG_P), wide=True).read(LAMBDA, log_alpha)
+    assert found.exact and reader.num_passes == 3
+    weights = np.full(CLUSTERS, 1 / CLUSTERS)
+    assert found.cost() == pytest.approx(expected.cost(), rel=1e-5)
+    assert found.bound(weights) == pytest.approx(expected.bound(weights), rel=1e-5)
+    assert found.error(weights) == pytest.approx(expected.error(weights), abs=1e-6)
+
+
+def test_scores_are_asked_where_the_kernel_is_not_exact(monkeypatch):
+    monkeypatch.setattr(kernels, "NEGLIGIBLE", 1e-9)
+
+    class Counting(list):
+        readings = 0
+
+        def __iter__(self):
+            self.readings += 1
+            return super().__iter__()
+
+    far = BASE + np.linspace(0, kernels.REACH - 1, CLUSTERS)  # what was cut off in the kernel may matter there
+    for form, log_alpha, readings in (("float32", BASE, 1), ("float32", far, 2), ("half", BASE, 2)):
+        source = Counting([LOG_P])
+        blocks = RowBlocks(source)
+        source.readings = 0
+        reader = Reader(blocks, kernel=Kernel(form))
+        reader.read(LAMBDA, BASE)
+        assert reader.confirm(reader.read(LAMBDA, log_alpha)).exact
+        assert source.readings == readings
+
+
 def test_no_entry_is_denormal():
     kernel = filled(Kernel(), log_alpha=200 * BASE)
     entries = np.concatenate(kernel._blocks)

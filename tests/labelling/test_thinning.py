@@ -22,23 +22,26 @@ def plan(log_alpha, log_p=LOG_P, lambda_=LAMBDA):
     return exponents / exponents.sum(1, keepdims=True)
 
 
-def thinned(log_alpha, threshold=1e-8):
+def thinned(log_alpha, threshold=1e-8, tolerance=1e-7):
     shares = plan(log_alpha)
     large = shares > threshold
-    return Thinned(large.sum(1), np.nonzero(large)[1], shares[large], log_alpha, WEIGHTS)
+    return Thinned(large.sum(1), np.nonzero(large)[1], shares[large], log_alpha, WEIGHTS, tolerance)
 
 
 def whole_step(log_alpha):
     """The same step from the dense Hessian."""
     shares = plan(log_alpha)
     masses = shares.mean(0)
-    damping = max(thinning.LEAST_DAMPING, thinning.DAMPING * np.abs(masses - WEIGHTS).sum())
+    damping = max(thinning.LEAST_DAMPING, thinning.DAMPING / thinning.EASING * np.abs(masses - WEIGHTS).sum())
     hessian = np.diag(masses + damping * WEIGHTS) - shares.T @ shares / ROWS + np.outer(WEIGHTS, WEIGHTS)
-    return log_alpha + np.linalg.solve(hessian, masses * np.log(WEIGHTS / masses))
+    step = np.linalg.solve(hessian, masses * np.log(WEIGHTS / masses))
+    return log_alpha + step - WEIGHTS @ step
 
 
 @pytest.mark.parametrize("move", [0.0, 2.0])
-def test_the_step_is_that_of_the_whole_hessian_also_away_from_its_base(move):
+def test_a_step_is_that_of_the_whole_hessian_also_away_from_its_base(move, monkeypatch):
+    monkeypatch.setattr(thinning, "STEPS", 2)  # the place itself, and one step
+    monkeypatch.setattr(thinning, "LONGEST", np.inf)
     base = np.zeros(CLUSTERS)
     method = thinned(base)
     log_alpha = base + move * np.sin(np.arange(CLUSTERS))
@@ -46,7 +49,37 @@ def test_the_step_is_that_of_the_whole_hessian_also_away_from_its_base(move):
     np.testing.assert_allclose(proposed, whole_step(log_alpha), rtol=2e-3, atol=2e-3)
 
 
-def test_without_large_entries_the_step_is_sinkhorns():
+def test_no_scaling_moves_far_in_one_step(monkeypatch):
+    monkeypatch.setattr(thinning, "STEPS", 2)
+    monkeypatch.setattr(thinning, "LONGEST", 0.5)
+    moved = thinned(np.zeros(CLUSTERS)).propose(np.zeros(CLUSTERS), plan(np.zeros(CLUSTERS)).mean(0))
+    assert np.abs(moved).max() == 0.5
+
+
+def test_one_proposal_solves_a_thin_plan():
+    log_alpha = thinned(np.zeros(CLUSTERS)).propose(np.zeros(CLUSTERS), plan(np.zeros(CLUSTERS)).mean(0))
+    assert np.abs(plan(log_alpha).mean(0) - WEIGHTS).sum() < 1e-5
+
+
+def test_steps_that_only_do_harm_are_not_taken(monkeypatch):
+    monkeypatch.setattr(Thinned, "_step", lambda self, *_: 9 * np.sin(np.arange(CLUSTERS)))
+    start = 0.1 * np.cos(np.arange(CLUSTERS))
+    proposed = thinned(np.zeros(CLUSTERS)).propose(start, plan(start).mean(0))
+    np.testing.assert_array_equal(proposed, start)
+
+
+def test_it_is_outdated_when_its_promise_is_broken_though_it_helped():
+    start = np.zeros(CLUSTERS)
+    method, error = thinned(start), np.abs(plan(start).mean(0) - WEIGHTS).sum()
+    assert not method.is_outdated(error)  # nothing was promised yet
+    method.propose(start, plan(start).mean(0))
+    assert method.is_outdated(0.4 * error) and method.is_outdated(0.02 * error)
+    assert not method.is_outdated(0.01 * error)  # about as promised
+    assert not method.is_outdated(0.6 * error)  # that is lost
+
+
+def test_without_large_entries_a_step_is_sinkhorns(monkeypatch):
+    monkeypatch.setattr(thinning, "STEPS", 2)
     masses = plan(np.zeros(CLUSTERS)).mean(0)
     proposed = thinned(np.zeros(CLUSTERS), threshold=1.0).propose(np.zeros(CLUSTERS), masses)
     expected = np.log(WEIGHTS / masses)
@@ -75,7 +108,7 @@ def test_a_plan_that_is_not_thin_is_not_thinned(monkeypatch):
     flat = np.zeros([ROWS, CLUSTERS], np.float32)
     reader = Reader(RowBlocks(flat), kernel=Kernel())
     reading = reader.read(1.0, np.zeros(CLUSTERS))
-    assert reader.thinned(reading, WEIGHTS) is None
+    assert reader.thinned(reading, WEIGHTS, 1e-4) is None
     assert reader.num_passes == 2
 
 
