@@ -66,3 +66,12 @@ def test_every_export_that_is_kept_agrees_with_keras():
         assert export["smallest_cosine"] >= least
         assert abs(export["knn_file"] - export["knn_keras"]) <= 0.01
         assert export["quantize"] != "int8" or export["share_of_float"] <= 0.3
+
+
+def test_report_figures_in_the_texts_are_the_measured_ones_and_within_what_was_asked():
+    report = json.loads((RESULTS / "report.json").read_text())
+    readme = (ROOT / "README.md").read_text()
+    digits, cifar, large = (report[name] for name in ("digits", "cifar10", "large"))
+    assert digits["megabytes"] < 3 and cifar["megabytes"] < 40 and max(large["ready_ms"]) < 2000 and max(cifar["ready_ms"]) <= 2000
+    assert f"a page of {digits['megabytes']:.1f} MB" in readme and f"one of {cifar['megabytes']:.0f} MB" in readme
+    assert f"with {cifar['cpu_seconds']:.0f} s of CPU time" in readme
