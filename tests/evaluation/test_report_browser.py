@@ -259,10 +259,10 @@ def test_a_page_of_ten_heads_on_fifty_thousand_images_is_there_at_once(browser, 
     names = list(map(str, range(50_021)))
     contents = example_report(count=50_021, num_clusters=(clusters,) * 10, tile=32, shown=6_007, ids=names)
     report_page.write(tmp_path / "large.html", [contents], title="large")
-    begun = working_seconds(browser)
+    working_seconds(browser)  # counts from here, and anew for a page
     browser.open(tmp_path / "large.html")
     assert len(browser.clusters()) == 30
-    assert working_seconds(browser) - begun < 2
+    assert 0.01 < working_seconds(browser) < 2
     begun = working_seconds(browser)
     browser.choose("[data-head]", "9")
     assert browser.text("[data-status]").startswith(f"Head 9, {clusters} clusters of 50021 training images")
