@@ -134,3 +134,13 @@ def test_no_result_in_a_config_is_without_its_json(path):
         if re.search(r"\b(kNN|linear probe|NMI|accuracy)\b[^=]{0,40}?\d+\.\d", paragraph):
             missing = without_source(paragraph, numbers_named_in(paragraph))
             assert not missing, f"{paragraph!r} names no JSON with these figures"
+
+
+def test_report_figures_in_the_texts_are_the_measured_ones_and_within_what_was_asked():
+    report = json.loads((RESULTS / "report.json").read_text())
+    readme = (ROOT / "README.md").read_text()
+    digits, cifar, large = (report[name] for name in ("digits", "cifar10", "large"))
+    assert digits["megabytes"] < 3 and cifar["megabytes"] < 40
+    assert max(large["ready_ms"] + cifar["ready_ms"]) <= 2000
+    assert f"a page of {digits['megabytes']:.1f} MB" in readme and f"one of {cifar['megabytes']:.0f} MB" in readme
+    assert f"with {cifar['cpu_seconds']:.0f} s of CPU time" in readme

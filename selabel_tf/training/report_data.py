@@ -78,21 +78,9 @@ def of_folder(workdir, progress=no_progress) -> RunContents:
     test, why_not = _held_out_images(run)
     numbers = _whole(lambda: _numbers_of(run.workdir / "results.json"), {}, lacking) if finished else {}
     tables = _whole(lambda: tuple(evaluation_tables(run.workdir)), (), lacking)
-    state = RunState(
-        run.config,
-        run.workdir,
-        run.model,
-        epoch,
-        run.training_set,
-        ids,
-        train,
-        rows,
-        test,
-        numbers,
-        tables,
-        (*lacking, *why, *why_not),
-    )
-    return collect(state, progress)
+    lacking += [*why, *why_not]
+    parts = run.config, run.workdir, run.model, epoch, run.training_set, ids, train, rows, test, numbers, tables
+    return collect(RunState(*parts, tuple(lacking)), progress)
 
 
 def what_is_wanting(test) -> tuple[str, ...]:

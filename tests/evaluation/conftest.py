@@ -174,8 +174,8 @@ class Browser:
         return [url for url in asked if not url.startswith(("data:", "blob:", "chrome:"))]
 
     def command(self, name, parameters):
-        """One of the Chrome DevTools' own commands."""
-        self._call("POST", "/goog/cdp/execute", {"cmd": name, "params": parameters})
+        """What one of the Chrome DevTools' own commands answers."""
+        return self._call("POST", "/goog/cdp/execute", {"cmd": name, "params": parameters})
 
     def close(self):
         try:

@@ -259,11 +259,18 @@ def test_a_page_of_ten_heads_on_fifty_thousand_images_is_there_at_once(browser, 
     names = list(map(str, range(50_021)))
     contents = example_report(count=50_021, num_clusters=(clusters,) * 10, tile=32, shown=6_007, ids=names)
     report_page.write(tmp_path / "large.html", [contents], title="large")
+    working_seconds(browser)  # counts from here, and anew for a page
     browser.open(tmp_path / "large.html")
-    ready = browser.run("return performance.getEntriesByName('report-ready')[0].startTime")
     assert len(browser.clusters()) == 30
-    assert ready < 8_000  # milliseconds. Two seconds are asked for; this machine may be busy with other tests
-    begun = browser.run("return performance.now()")
+    assert 0.01 < working_seconds(browser) < 2
+    begun = working_seconds(browser)
     browser.choose("[data-head]", "9")
-    assert browser.run("return performance.now()") - begun < 4_000
     assert browser.text("[data-status]").startswith(f"Head 9, {clusters} clusters of 50021 training images")
+    assert working_seconds(browser) - begun < 0.5
+
+
+def working_seconds(browser):
+    """What the page's thread has worked so far, whatever else the machine is busy with."""
+    browser.command("Performance.enable", {"timeDomain": "threadTicks"})
+    metrics = browser.command("Performance.getMetrics", {})["metrics"]
+    return next(metric["value"] for metric in metrics if metric["name"] == "TaskDuration")
