@@ -8,7 +8,9 @@ import pytest
 def benchmark(python, tmp_path_factory):
     """(what was printed, the JSON) of the smallest benchmark."""
     path = tmp_path_factory.mktemp("speed") / "speed.json"
-    done = python("-m", "tools.benchmark_training", "--networks=tiny", "--turns=2", "--threads=1", f"--output={path}")
+    done = python(
+        "-m", "tools.benchmark_training", "--networks=tiny", "--steps=3", "--turns=2", "--threads=1", f"--output={path}"
+    )
     assert done.returncode == 0, done.stderr
     return done.stdout, json.loads(path.read_text())
 
@@ -23,7 +25,8 @@ def test_every_part_of_training_is_measured_in_turns(benchmark):
     assert all(
         clock > 0 and processor > 0 for turns in result["seconds_per_turn"].values() for clock, processor in turns
     )
-    assert figures["command"].endswith("--networks=tiny --turns=2 --threads=1")
+    assert figures["command"].endswith("--networks=tiny --steps=3 --turns=2 --threads=1")
+    assert result["turn"] == 3
     assert all(part in printed for part in parts)
 
 

@@ -35,7 +35,7 @@ BATCHES = flags.DEFINE_list("batch_sizes", ["64", "128", "256", "512"], "Images 
 SIZES = flags.DEFINE_list(
     "sizes",
     "5000x128x1,10000x128x1,20000x128x1,50000x128x1,20000x32x1,20000x512x1,20000x1000x1,20000x3000x1,"
-    "20000x128x3,20000x128x10,50000x3000x1,50000x3000x10",
+    "20000x128x3,20000x128x10",
     "Label passes: images x clusters x heads.",
 )
 OUTPUT = flags.DEFINE_string("output", None, "Where to write the figures as JSON.")

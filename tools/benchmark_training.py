@@ -25,7 +25,7 @@ import os
 import platform
 import statistics
 import time
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from datetime import UTC, datetime
 from pathlib import Path
 
@@ -64,6 +64,7 @@ NETWORKS = {
 }
 CHOSEN = flags.DEFINE_list("networks", ["cifar10_cpu"], f"What to train, of {', '.join(NETWORKS)}.")
 TURNS = flags.DEFINE_integer("turns", 5, "Turns of each contestant; medians are reported.", 1)
+STEPS = flags.DEFINE_integer("steps", 0, "Batches of one turn; 0: the network's own number.", 0)
 THREADS = flags.DEFINE_integer("threads", 0, "Threads within an operation, of PyTorch as well; 0: one per core.", 0)
 XLA = flags.DEFINE_bool("xla", False, "Also a supervised step with jit_compile.")
 OUTPUT = flags.DEFINE_string("output", None, "Where to write the figures as JSON, too.")
@@ -221,6 +222,7 @@ def main(_):
     results = []
     for name in CHOSEN.value:
         network = NETWORKS[name]
+        network = replace(network, turn=STEPS.value or network.turn)
         seconds = measure(contestants(network), name)
         figures = {"clock": ratios(seconds, 0), "processor": ratios(seconds, 1)}
         print(f"\n{format_table(table(name, network, seconds))}")
@@ -235,7 +237,8 @@ def main(_):
         results.append({"network": name, **asdict(network), "seconds_per_turn": seconds, **figures})
         keras.backend.clear_session()
     if OUTPUT.value:
-        options = [f"--networks={','.join(CHOSEN.value)}", f"--turns={TURNS.value}", f"--threads={THREADS.value}"]
+        options = [f"--networks={','.join(CHOSEN.value)}", f"--steps={STEPS.value}", f"--turns={TURNS.value}"]
+        options.append(f"--threads={THREADS.value}")
         content = {
             "command": " ".join(["python -m tools.benchmark_training", *options, *["--xla"] * XLA.value]),
             "date": datetime.now(UTC).strftime("%Y-%m-%d"),

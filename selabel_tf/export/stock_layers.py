@@ -1,6 +1,6 @@
 """A backbone rebuilt from layers that plain Keras knows: the same weights, the same outputs, none of our classes.
 
-FusedBatchNormalization  ->  keras.layers.BatchNormalization     ours is faster and computes the same
+FusedBatchNormalization  ->  keras.layers.BatchNormalization     ours is faster in training, the same in inference
 mixed_float16            ->  float32                             what is exported computes in full precision
 """
 

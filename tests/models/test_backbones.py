@@ -529,38 +529,6 @@ def test_inference_and_frozen_layers_use_and_keep_the_moving_statistics(training
     np.testing.assert_allclose(layer.moving_variance, variance, rtol=1e-6)
 
 
-@pytest.mark.parametrize("dtype", ["float32", "mixed_float16"])
-@pytest.mark.parametrize(("training", "trainable"), [(False, True), (True, False)])
-def test_fused_inference_has_the_stock_outputs_and_gradients(dtype, training, trainable):
-    x, direction = 3.0 + 2.0 * images(7, 5, 3, 11), images(7, 5, 3, 11)
-    generator = np.random.default_rng(7)
-    weights = [generator.uniform(0.5, 1.5, 11) for _ in range(4)]
-
-    def outputs(layer):
-        layer.build(x.shape)
-        layer.set_weights(weights)
-        layer.trainable = trainable
-
-        @tf.function
-        def compiled(x):
-            with tf.GradientTape() as tape:
-                tape.watch(x)
-                y = layer(x, training=training)
-                loss = tf.reduce_sum(tf.cast(y, tf.float32) * direction)
-            return [y, *tape.gradient(loss, [x, layer.gamma.value, layer.beta.value])]
-
-        kinds = {operation.type for operation in compiled.get_concrete_function(tf.constant(x)).graph.get_operations()}
-        return [np.asarray(value) for value in compiled(tf.constant(x))], "FusedBatchNormV3" in kinds
-
-    ours, is_fused = outputs(FusedBatchNormalization(epsilon=1e-5, dtype=dtype))
-    stock, _ = outputs(keras.layers.BatchNormalization(epsilon=1e-5, dtype=dtype))
-    assert is_fused
-    tolerance = 1e-5 if dtype == "float32" else 2e-2
-    for value, expected in zip(ours, stock, strict=True):
-        assert value.dtype == expected.dtype
-        np.testing.assert_allclose(value, expected, rtol=tolerance, atol=10 * tolerance)
-
-
 def test_synchronized_replicas_see_the_moments_of_the_whole_batch(two_replicas):
     x = 3.0 + 2.0 * images(8, 5, 3, 11)
     parts = [x[:5], x[5:]]
