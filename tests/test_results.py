@@ -66,3 +66,18 @@ def test_every_export_that_is_kept_agrees_with_keras():
         assert export["smallest_cosine"] >= least
         assert abs(export["knn_file"] - export["knn_keras"]) <= 0.01
         assert export["quantize"] != "int8" or export["share_of_float"] <= 0.3
+
+
+def learned(numbers):
+    return {row["what"]: row["accuracy"] for row in numbers["knn"]}["learned features"]
+
+
+def test_retraining_reaches_the_run_that_found_the_labels_within_two_points():
+    result = json.loads((RESULTS / "cifar10_cpu_retrain.json").read_text())
+    ours, theirs = learned(result["numbers"]), result["source"]["knn"]["learned features"]
+    assert ours >= theirs - 0.02
+    readme = (ROOT / "README.md").read_text()
+    docstring = (ROOT / "configs" / "cifar10_cpu_retrain.py").read_text()
+    for text in (readme, docstring):
+        assert f"{ours:.3f}" in text and f"{theirs:.3f}" in text
+    assert result["facts"]["epochs"] == configs.load(ROOT / "configs" / "cifar10_cpu_retrain.py").epochs
