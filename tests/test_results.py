@@ -148,3 +148,18 @@ def test_report_figures_in_the_texts_are_the_measured_ones_and_within_what_was_a
     assert max(large["ready_ms"] + cifar["ready_ms"]) <= 2000
     assert f"a page of {digits['megabytes']:.1f} MB" in readme and f"one of {cifar['megabytes']:.0f} MB" in readme
     assert f"with {cifar['cpu_seconds']:.0f} s of CPU time" in readme
+
+
+def learned(numbers):
+    return {row["what"]: row["accuracy"] for row in numbers["knn"]}["learned features"]
+
+
+def test_retraining_reaches_the_run_that_found_the_labels_within_two_points():
+    result = json.loads((RESULTS / "cifar10_cpu_retrain.json").read_text())
+    ours, theirs = learned(result["numbers"]), result["source"]["knn"]["learned features"]
+    assert ours >= theirs - 0.02
+    readme = (ROOT / "README.md").read_text()
+    docstring = (ROOT / "configs" / "cifar10_cpu_retrain.py").read_text()
+    for text in (readme, docstring):
+        assert f"{ours:.3f}" in text and f"{theirs:.3f}" in text
+    assert result["facts"]["epochs"] == configs.load(ROOT / "configs" / "cifar10_cpu_retrain.py").epochs
