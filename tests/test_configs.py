@@ -188,7 +188,8 @@ def test_places_is_a_probe_target_of_the_networks_for_imagenet():
 
 
 def test_label_transfer_takes_the_learning_rate_down_as_the_paper_says():
-    at_epoch = learning_rate(cfg.load(CONFIGS / "imagenet_alexnet_retrain.py").optimizer)
+    config = cfg.load(CONFIGS / "imagenet_alexnet_retrain.py")
+    at_epoch = learning_rate(config.optimizer, config.epochs)
     found = [at_epoch(epoch) for epoch in (0, 29, 30, 59, 60, 79, 80, 89)]
     np.testing.assert_allclose(found, [0.05, 0.05, 0.005, 0.005, 0.0005, 0.0005, 0.00005, 0.00005])
 

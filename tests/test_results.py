@@ -43,7 +43,6 @@ def test_training_figures_in_the_readme_are_the_benchmarks():
     readme = (ROOT / "README.md").read_text()
     small = next(result for result in speed["results"] if result["network"] == "cifar10_cpu")["processor"]
     assert f"a step takes {small['step_over_supervised_step']:.2f} times a plain supervised step" in readme
-    assert f"{small['step_over_best_torch_step']:.2f} times PyTorch's" in readme
     assert f"reaches {small['fit_rate_over_step_rate']:.2f} of the rate of the step alone" in readme
     assert f"{small['features_over_inference']:.2f} times a pass of plain inference" in readme
     assert speed["date"] in readme

@@ -85,7 +85,8 @@ def test_five_kills_and_a_sigterm_leave_no_trace(tmp_path):
 
 def test_a_signal_before_the_run_has_begun_ends_with_the_same_code(tmp_path):
     program = (
-        "import tools.train as t, os\nt.doctor.at_start = lambda _: os.kill(os.getpid(), 15)\nt.console.run(t.main)"
+        "import tools.train as t, os, sys\nsys.argv[0] = t.__file__\n"
+        "t.doctor.at_start = lambda _: os.kill(os.getpid(), 15)\nt.console.run(t.main)"
     )
     arguments = ["--config=configs/digits.py", f"--workdir={tmp_path / 'run'}"]
     command = [sys.executable, "-c", program, *arguments]

@@ -111,6 +111,8 @@ def contestants(network):
     if XLA.value:
         found[XLA_STEP] = supervised(True)
     if network.backbone == "resnet18_cifar" and importlib.util.find_spec("torch"):
+        if THREADS.value:  # before torch is loaded: its backward pass runs in threads that set_num_threads misses
+            os.environ["OMP_NUM_THREADS"] = str(THREADS.value)
         from tools import torch_step
 
         labels = model.labels[index.numpy()]

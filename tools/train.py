@@ -130,9 +130,7 @@ def train(config, following=None):
             narrator.on_train_end()
             print(f"{stop} {_how_to_go_on()}", file=sys.stderr, flush=True)
             sys.stdout.flush()
-            os._exit(
-                EXIT_CODE
-            )  # all is saved and closed; to take TensorFlow down would cost seconds of the grace period
+            os._exit(EXIT_CODE)  # all is saved and closed; to take TensorFlow down takes seconds of the grace period
     for table in result.tables:
         print(f"\n{format_table(table)}")
     print(
