@@ -12,8 +12,8 @@ from concurrent.futures import ThreadPoolExecutor
 import numpy as np
 import threadpoolctl
 
-PIECE = 2**18  # entries worked on at a time, 1 MiB: what a core's own cache holds
-PIECES = 4  # taken by a thread at once: fewer have the threads wait for each other
+PIECE = 2**20  # entries worked on at a time, 4 MiB: smaller ones have the threads wait for the interpreter's lock
+PIECES = 4  # taken by a thread at once, for the same reason
 LARGE = 32.0  # rows whose largest log p is beyond this are not normalised
 SMALLEST_EXPONENT = np.float32(-64.0)  # exp of less counts as 1.6e-28: no denormal number, which CPUs are slow at
 
@@ -61,7 +61,7 @@ class Host:
             excess = (np.vecdot(plan, scores) * inverse).sum(dtype=np.float64)
             return (inverse @ plan).astype(np.float64), best_score, excess
 
-        return _total(self._pieces(work, [block]))
+        return self._sums(work, [block])
 
     def kernel_sums(self, blocks, scaling):
         """M^T (1 / (M scaling)), float64 [K], of kernel blocks."""
@@ -71,7 +71,7 @@ class Host:
             # Row by row, as memory is read fastest; the second product then finds the piece in the cache.
             return (((1 / np.vecdot(piece, scaling)) @ piece).astype(np.float64),)
 
-        return _total(self._pieces(work, blocks))[0]
+        return self._sums(work, blocks)[0]
 
     def kernel_certificate(self, blocks, scaling):
         """With S the rows of M diag(scaling), each divided by its sum: sums over rows of max_k log(M_ik scaling_k)
@@ -86,7 +86,7 @@ class Host:
             mean = np.vecdot(plan, np.log(plan, out=self._room(piece.shape))) / np.vecdot(plan, ones)
             return best.sum(), mean.sum(dtype=np.float64) - best.sum()
 
-        return _total(self._pieces(work, blocks))
+        return self._sums(work, blocks)
 
     def large_shares(self, blocks, scaling, threshold):
         """Shares M_ik scaling_k / (M scaling)_i above `threshold`, row by row, by blocks:
@@ -124,15 +124,21 @@ class Host:
 
     def _pieces(self, work, blocks):
         """work(piece [m, K], its rows in the block) of all pieces, in their order whichever thread is first."""
+        for results in self._pool.map(lambda batch: [work(*piece) for piece in batch], self._batches(blocks)):
+            yield from results
+
+    def _sums(self, work, blocks):
+        """The sums of what `work` returns, tuples, over all pieces; always added in the same order."""
+        return _total(self._pool.map(lambda batch: _total(work(*piece) for piece in batch), self._batches(blocks)))
+
+    def _batches(self, blocks):
         pieces = [
             (block[start : start + rows], slice(start, start + rows))
             for block in blocks
             for rows in [max(1, PIECE // block.shape[1])]
             for start in range(0, len(block), rows)
         ]
-        batches = [pieces[first : first + PIECES] for first in range(0, len(pieces), PIECES)]
-        for results in self._pool.map(lambda batch: [work(*piece) for piece in batch], batches):
-            yield from results
+        return [pieces[first : first + PIECES] for first in range(0, len(pieces), PIECES)]
 
     def _float32(self, piece):
         """A piece of a kernel; the upper halves of float32 numbers are kept as uint16."""
