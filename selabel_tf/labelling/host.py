@@ -13,6 +13,7 @@ import numpy as np
 import threadpoolctl
 
 PIECE = 2**20  # entries worked on at a time, 4 MiB: smaller ones have the threads wait for the interpreter's lock
+LEAST_ROWS = 512  # of a piece of a kernel, where there are many clusters: each piece adds K numbers to the sums
 PIECES = 4  # taken by a thread at once, for the same reason
 LARGE = 32.0  # rows whose largest log p is beyond this are not normalised
 SMALLEST_EXPONENT = np.float32(-64.0)  # exp of less counts as 1.6e-28: no denormal number, which CPUs are slow at
@@ -71,7 +72,7 @@ class Host:
             # Row by row, as memory is read fastest; the second product then finds the piece in the cache.
             return (((1 / np.vecdot(piece, scaling)) @ piece).astype(np.float64),)
 
-        return self._sums(work, blocks)[0]
+        return self._sums(work, blocks, LEAST_ROWS)[0]
 
     def kernel_certificate(self, blocks, scaling):
         """With S the rows of M diag(scaling), each divided by its sum: sums over rows of max_k log(M_ik scaling_k)
@@ -127,15 +128,17 @@ class Host:
         for results in self._pool.map(lambda batch: [work(*piece) for piece in batch], self._batches(blocks)):
             yield from results
 
-    def _sums(self, work, blocks):
+    def _sums(self, work, blocks, least_rows=1):
         """The sums of what `work` returns, tuples, over all pieces; always added in the same order."""
-        return _total(self._pool.map(lambda batch: _total(work(*piece) for piece in batch), self._batches(blocks)))
+        batches = self._batches(blocks, least_rows)
+        return _total(self._pool.map(lambda batch: _total(work(*piece) for piece in batch), batches))
 
-    def _batches(self, blocks):
+    def _batches(self, blocks, least_rows=1):
+        """Lists of (piece, its rows in the block), each for one thread."""
         pieces = [
             (block[start : start + rows], slice(start, start + rows))
             for block in blocks
-            for rows in [max(1, PIECE // block.shape[1])]
+            for rows in [max(least_rows, PIECE // block.shape[1])]
             for start in range(0, len(block), rows)
         ]
         return [pieces[first : first + PIECES] for first in range(0, len(pieces), PIECES)]

@@ -15,6 +15,7 @@ LOG_ALPHA = np.random.default_rng(1).normal(size=CLUSTERS)
 @pytest.fixture(params=[host.PIECE, 5 * CLUSTERS, 1], ids=["one piece", "pieces of five rows", "pieces of a row"])
 def piece(request, monkeypatch):
     monkeypatch.setattr(host, "PIECE", request.param)
+    monkeypatch.setattr(host, "LEAST_ROWS", 1)
 
 
 def softmax(scores):

@@ -31,6 +31,7 @@ def filled(kernel, blocks=(LOG_P[:101], LOG_P[101:103], LOG_P[103:]), log_alpha=
 @pytest.mark.parametrize("piece", [host.PIECE, 5 * CLUSTERS, 1])
 def test_masses_near_the_base_are_those_of_float64(form, tolerance, piece, monkeypatch, tmp_path):
     monkeypatch.setattr(host, "PIECE", piece)
+    monkeypatch.setattr(host, "LEAST_ROWS", 1)
     kernel = filled(Kernel(form, tmp_path))
     for move in (np.zeros(CLUSTERS), np.linspace(-10, 10, CLUSTERS), np.linspace(500, 543, CLUSTERS)):
         masses = kernel.masses(BASE + move)
