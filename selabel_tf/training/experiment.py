@@ -22,6 +22,7 @@ from .interruption import Interruption
 from .mid_epoch import fit_from
 from .rotation_callback import RotationCallback
 from .run_callbacks import CheckpointCallback, KnnCallback, LogCallback
+from .run_facts import in_heads
 from .run_lock import locked
 from .run_log import RunLog, read_records
 
@@ -68,7 +69,7 @@ def _run(config, workdir, devices, watcher, interruption):
     distribution.check_batch(config.batch_size, strategy.num_replicas_in_sync, source.num_examples)
     watcher.say(
         f"{source.num_examples} images {'x'.join(map(str, source.image_shape))} from {source.name}, "
-        f"backbone {config.model.backbone}, {len(config.model.num_clusters)} heads, "
+        f"backbone {config.model.backbone}, clusters {in_heads(config.model.num_clusters)}; "
         f"{strategy.num_replicas_in_sync} device(s)"
     )
     labels = given_labels.read(config, source, workdir)

@@ -121,7 +121,7 @@ def test_the_tables_compare_with_what_needs_no_training(finished):
 
 def test_progress_is_told(finished):
     _, _, _, said, _, progress = finished
-    assert said[0].startswith("60 images 16x16x1 from digits")
+    assert said[0] == "60 images 16x16x1 from digits, backbone small_conv, clusters 5, 7 (2 heads); 1 device(s)"
     assert said[1].startswith("60 x 7 scores on 1 x ") and "kept as float32 in memory" in said[1]
     assert progress[0] == (0, "images", 60, 60)
 
