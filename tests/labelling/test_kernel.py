@@ -39,6 +39,19 @@ def test_masses_near_the_base_are_those_of_float64(form, tolerance, piece, monke
         np.testing.assert_allclose(masses, exact_masses(BASE + move), atol=tolerance)
 
 
+@pytest.mark.parametrize(("span", "exact"), [(30.0, True), (40.0, True), (42.0, False), (43.9, False)])
+def test_it_calls_itself_exact_where_its_floor_adds_no_mass_to_speak_of(span, exact):
+    """Every row is sure of cluster 0; the entries of all others lie at the floor, and are lifted by `span`."""
+    log_p = np.full((1013, 1009), -1000.0, np.float32)
+    log_p[:, 0] = 0.0
+    kernel = filled(Kernel(), [log_p], np.zeros(1009))
+    log_alpha = np.full(1009, span)
+    log_alpha[0] = 0.0
+    too_much = kernel.masses(log_alpha)[1:].sum()  # of what is exp(span - 25000), nothing
+    assert kernel.is_exact(log_alpha) == exact == (too_much <= kernels.NEGLIGIBLE)
+    assert not filled(Kernel("half"), [log_p], np.zeros(1009)).is_exact(np.zeros(1009))
+
+
 def test_blocks_on_several_devices_are_summed_where_they_are(monkeypatch):
     on_devices = []
     for number, rows in enumerate((slice(0, 101), slice(101, 103), slice(103, ROWS))):
