@@ -85,6 +85,7 @@ BAD = [
     (cfg.Optimizer, {"drop_epochs": (5, 3)}, "optimizer.drop_epochs=(5, 3) must increase"),
     (cfg.Optimizer, {"drop_epochs": (3,), "schedule": "cosine"}, "drop_epochs=(3,) has no meaning with optimizer.sch"),
     (cfg.Optimizer, {"schedule": "linear"}, "optimizer.schedule='linear' is unknown"),
+    (cfg.Model, {"over_heads": "median"}, "model.over_heads='median' is unknown"),
     (cfg.Model, {"projection": (64, 0)}, "model.projection[1]=0 must be at least 1"),
     (cfg.Optimizer, {"drop_epochs": (0,)}, "optimizer.drop_epochs[0]=0 must be at least 1"),
     (cfg.Optimizer, {"drop_factor": 1.5}, "optimizer.drop_factor=1.5 must be above 0 and at most 1"),

@@ -96,7 +96,8 @@ class Model(_Section):
 
     `num_clusters` () is for labels that are given: as many as those have. `objectives`: what is learnt, the labels, the
     rotation of the images, or both; their losses are added. `projection`: sizes of the dense layers between features
-    and heads, () for none; `temperature` above 0 brings what the heads see to length 1 / temperature.
+    and heads, () for none; `temperature` above 0 brings what the heads see to length 1 / temperature. `over_heads`:
+    the losses of the heads are averaged, as the paper, or added.
     """
 
     section = "model"
@@ -107,6 +108,7 @@ class Model(_Section):
     objectives: tuple[str, ...] = _option(("labels",), choices=("labels", "rotation"))
     projection: tuple[int, ...] = _option((), at_least=1)
     temperature: float = _option(0.0, at_least=0)
+    over_heads: str = _option("mean", choices=("mean", "sum"))
 
     def __post_init__(self):
         super().__post_init__()

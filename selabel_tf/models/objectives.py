@@ -1,6 +1,6 @@
 """What a SelfLabelModel learns: a list of objectives, each with a head, a loss and measures of its own.
 
-    labels      -log p_h(label_h), mean over heads, of the upright image
+    labels      -log p_h(label_h), mean or sum over heads, of the upright image
     rotation    -log p(turn), mean over the image at 0, 90, 180 and 270 degrees
 
     loss of an image = sum over the objectives
@@ -18,6 +18,7 @@ import tensorflow as tf
 from .heads import MultiHead
 
 TURNS = 4
+OVER_HEADS = ("mean", "sum")
 
 
 def turned(images, turns):
@@ -27,13 +28,13 @@ def turned(images, turns):
     return tf.concat([tf.image.rot90(images, turn) for turn in range(turns)], axis=0)
 
 
-def self_label_loss(labels, logits):
-    """Cross-entropy [B], mean over heads, of labels [B, H] and a list of H logits [B, K_h]; in float32."""
+def self_label_loss(labels, logits, over_heads="mean"):
+    """Cross-entropy [B], mean or sum over heads, of labels [B, H] and a list of H logits [B, K_h]; in float32."""
     per_head = [
         tf.nn.sparse_softmax_cross_entropy_with_logits(labels[:, head], tf.cast(scores, tf.float32))
         for head, scores in enumerate(logits)
     ]
-    return tf.add_n(per_head) / len(per_head)
+    return tf.add_n(per_head) / (len(per_head) if over_heads == "mean" else 1)
 
 
 class Labels:
@@ -43,11 +44,12 @@ class Labels:
 
     def __init__(self, model):
         self.projection, self.heads, self.label_store = model.projection, model.heads, model.label_store
+        self.over_heads = model.over_heads
 
     def judge(self, z, index, training=False):
         """Measure -> value per example [B], "loss" among them; z [B, D] of the upright images, index [B]."""
         logits = self.heads(self.projection(z, training=training))
-        return {"loss": self_label_loss(self.label_store.lookup(index), logits)}
+        return {"loss": self_label_loss(self.label_store.lookup(index), logits, self.over_heads)}
 
 
 class Rotation:

@@ -2,7 +2,7 @@
 
     loss = sum over the batch of (sum over objectives of the loss of an image) / global number of examples
 
-where the objective "labels" is the mean over heads of -log p_h(label_h), and models.objectives has others.
+where the objective "labels" is the mean (or sum) over heads of -log p_h(label_h), and models.objectives has others.
 
 An ordinary keras.Model that is fed (image, index) pairs: the index leads to the labels in the label store, which
 `SelfLabelCallback` renews while `fit` runs.
@@ -32,6 +32,8 @@ class SelfLabelModel(keras.Model):
             heads stay as they were drawn.
         projection: a keras layer [B, D] -> [B, P] between features and heads, e.g. models.Projection((256, 128)); None
             puts the heads on the features.
+        over_heads: "mean" of the heads' losses, as the paper, or their "sum": each head then learns as fast as it would
+            alone, and the backbone that much faster.
     """
 
     def __init__(
@@ -43,11 +45,14 @@ class SelfLabelModel(keras.Model):
         image_shape=None,
         objectives=("labels",),
         projection=None,
+        over_heads="mean",
         **kwargs,
     ):
         super().__init__(**kwargs)
         num_clusters = checked_num_clusters(num_clusters)
         names = objective_list.checked_objectives(objectives)
+        if over_heads not in objective_list.OVER_HEADS:
+            raise ValueError(f"Unknown over_heads {over_heads!r}. Available: {', '.join(objective_list.OVER_HEADS)}.")
         if num_examples < max(num_clusters):
             raise ValueError(
                 f"num_examples={num_examples} is fewer than the {max(num_clusters)} clusters of a head: no "
@@ -55,6 +60,7 @@ class SelfLabelModel(keras.Model):
             )
         self.num_examples = num_examples
         self.seed = seed
+        self.over_heads = over_heads
         self.backbone = backbone
         self.image_shape = _image_shape(backbone, image_shape)
         outputs = backbone(keras.KerasTensor((None, *self.image_shape)))  # also builds a backbone that is not built
@@ -178,6 +184,7 @@ class SelfLabelModel(keras.Model):
             "image_shape": list(self.image_shape),
             "objectives": list(self.objectives),
             "projection": keras.saving.serialize_keras_object(self.projection),
+            "over_heads": self.over_heads,
         }
 
     @classmethod

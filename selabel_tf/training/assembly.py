@@ -90,6 +90,7 @@ def make_model(config, source):
             seed=config.seed,
             objectives=config.model.objectives,
             projection=Projection(config.model.projection, config.model.temperature or None, name="projection"),
+            over_heads=config.model.over_heads,
         )
         optimizer = config.optimizer
         model.compile(CoupledSGD(optimizer.learning_rate, momentum=optimizer.momentum, l2=optimizer.l2))

@@ -40,6 +40,21 @@ def test_the_loss_is_the_mean_over_heads_of_the_cross_entropy():
     np.testing.assert_allclose(losses, expected_losses(model, IMAGES, model.labels), rtol=1e-5)
 
 
+def test_the_losses_of_the_heads_can_be_added_instead_and_that_is_kept():
+    model = make_model()
+    added = SelfLabelModel.from_config(model.get_config() | {"over_heads": "sum"})
+    added.set_weights(model.get_weights())
+    added.compile(keras.optimizers.SGD(0.0))
+    expected = len(model.num_clusters) * expected_losses(model, IMAGES, model.labels).mean()
+    np.testing.assert_allclose(added.evaluate(batches(), verbose=0), expected, rtol=1e-5)
+    assert SelfLabelModel.from_config(added.get_config()).over_heads == "sum"
+
+
+def test_losses_of_heads_are_not_put_together_in_an_unknown_way():
+    with pytest.raises(ValueError, match="Unknown over_heads 'median'. Available: mean, sum"):
+        SelfLabelModel.from_config(make_model().get_config() | {"over_heads": "median"})
+
+
 def test_fit_logs_the_loss_of_an_untouched_model_exactly():
     model = make_model()
     model.compile(keras.optimizers.SGD(0.0))

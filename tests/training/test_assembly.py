@@ -2,7 +2,7 @@ import keras
 import numpy as np
 import pytest
 
-from selabel_tf.config import Data, Optimizer
+from selabel_tf.config import Data, Model, Optimizer
 from selabel_tf.training import assembly
 
 
@@ -21,6 +21,17 @@ def test_the_optimizer_is_the_recipes(small_config):
     config = small_config(optimizer=Optimizer(learning_rate=0.07, momentum=0.8, l2=3e-4))
     optimizer = assembly.make_model(config, assembly.make_source(config)).optimizer
     assert (float(optimizer.learning_rate), optimizer.momentum, optimizer.l2) == pytest.approx((0.07, 0.8, 3e-4))
+
+
+def test_what_stands_over_the_features_is_the_configs(small_config):
+    section = Model(num_clusters=(4, 5), projection=(7, 6), temperature=0.5, over_heads="sum")
+    config = small_config(model=section)
+    model = assembly.make_model(config, assembly.make_source(config))
+    assert (model.projection.sizes, model.projection.temperature, model.over_heads) == ((7, 6), 0.5, "sum")
+    assert model.heads.kernel.shape == (6, 9)
+    config = small_config(model=Model(num_clusters=(4, 5)))
+    model = assembly.make_model(config, assembly.make_source(config))
+    assert (model.projection.sizes, model.projection.temperature, model.over_heads) == ((), None, "mean")
 
 
 def test_the_learning_rate_drops_at_the_start_of_its_epochs():
