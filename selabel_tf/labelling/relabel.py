@@ -21,7 +21,7 @@ from ..features import Extractor
 from . import kmeans
 from .rounding import balanced_labels, hard_labels
 from .sinkhorn import SinkhornResult, solve
-from .storage import HeadScores, available_disk, available_memory, plan_storage
+from .storage import HeadScores, available_disk, available_gpu_memory, available_memory, plan_storage
 
 ROUNDINGS = {"argmax": hard_labels, "balanced": balanced_labels}
 BATCH_NORM = ("training", "inference")
@@ -112,6 +112,7 @@ class Relabeller:
             int(model.heads.kernel.shape[0]),
             available_memory(),
             available_disk(scratch),
+            gpu_bytes=available_gpu_memory(),
             views=views,
             kind=storage,
         )
@@ -193,6 +194,8 @@ class Relabeller:
 
         strategy = self.model.distribute_strategy
         devices = strategy.extended.worker_devices if strategy.num_replicas_in_sync > 1 else ()
+        if not self.plan.gpu_bytes:  # main memory, even where TensorFlow would take a GPU
+            devices = [device for device in devices if "CPU" in device] or ["/CPU:0"]
         return HeadScores(block, self.source.num_examples, self.plan.kind, scratch=self.scratch, devices=devices)
 
 

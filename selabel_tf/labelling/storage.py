@@ -1,20 +1,22 @@
 """Where the scores of a head live: what is needed is computed before training starts, and what fits is picked.
 
-Features Z [N, D] of every view are in memory throughout a label pass. Of the N x K scores that one head makes from them
+Features Z [N, D] of every view are in main memory throughout a label pass. The N x K scores that one head makes from
+them live on the GPUs, where there are any and it fits, else in main memory:
 
-    float32     log p is kept in memory, and for large K the solver's kernel beside it     4 or 8 bytes per score
+    float32     log p is kept, and for large K the solver's kernel beside it               4 or 8 bytes per score
     recompute   log p is made from Z, block by block, at the few readings that need it;
                 only the kernel stays, in the place that the scores would have             4, or none for small K
     half        as recompute, with the kernel in bfloat16 (float32 arithmetic)             2
     disk        as recompute, with the kernel in files, deleted afterwards                 4, on disk
 
 "Large" is above sinkhorn.NEWTON_CLUSTERS: up to it there is no kernel, and nothing to keep in half precision or on
-disk.
+disk. What the network takes of a GPU is known only once it trains, so scores are given a share of it, GPU_SHARE.
 """
 
 import math
 import os
 import shutil
+import subprocess
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -25,25 +27,39 @@ from selabel_tf.labelling.scores import ROWS_PER_BLOCK
 
 KINDS = ("float32", "recompute", "half", "disk")
 WORKING_COPIES = 8  # of one row block, within an exact reading
+GPU_SHARE = 0.7
 
 
 @dataclass(frozen=True)
 class StoragePlan:
-    """kind: one of KINDS. bytes_needed: of memory, features included. reason: one sentence for a person."""
+    """kind: one of KINDS. bytes_needed: of main memory, features included. reason: one sentence for a person.
+    gpu_bytes: of all GPUs, 0 where scores are in main memory."""
 
     kind: str
     bytes_needed: int
     reason: str
+    gpu_bytes: int = 0
+
+
+@dataclass(frozen=True)
+class _Way:
+    """Bytes that a kind needs in one of the two places."""
+
+    kind: str
+    memory: int
+    gpu: int
+    disk: int
 
 
 def plan_storage(
-    num_examples, num_clusters, feature_size, memory_bytes, disk_bytes, *, views=1, kind="auto"
+    num_examples, num_clusters, feature_size, memory_bytes, disk_bytes, *, gpu_bytes=0, views=1, kind="auto"
 ) -> StoragePlan:
     """Picks where the scores of a head of `num_clusters` live, or refuses with the numbers.
 
     Args:
         num_examples, num_clusters, feature_size: N, the largest K of the heads, D.
         memory_bytes: of memory to be had now. disk_bytes: of disk, 0 where no folder may be used.
+        gpu_bytes: that scores may have of all GPUs together, 0 for none.
         views: of every image; each has features of its own.
         kind: one of KINDS to insist on it, "auto" for the first that fits.
     """
@@ -51,41 +67,51 @@ def plan_storage(
         raise ValueError(f"Unknown storage {kind!r}. Available: auto, {', '.join(KINDS)}.")
     if kind == "disk" and disk_bytes == 0:
         raise ValueError('storage="disk" needs a folder to put its files in: give scratch=, or another storage.')
-    scores = 4 * num_examples * num_clusters
     has_kernel = num_clusters > sinkhorn.NEWTON_CLUSTERS
-    fixed = 4 * num_examples * feature_size * views
-    fixed += WORKING_COPIES * 4 * min(ROWS_PER_BLOCK, num_examples) * num_clusters
-    in_memory = {
-        "float32": fixed + scores * (2 if has_kernel else 1),
-        "recompute": fixed + (scores if has_kernel else 0),
-        "half": fixed + (scores // 2 if has_kernel else 0),
-        "disk": fixed,
-    }
-    on_disk = {"disk": scores if has_kernel else 0}
-    fits = [k for k in KINDS if in_memory[k] <= memory_bytes and on_disk.get(k, 0) <= disk_bytes]
+    ways = _ways(num_examples, num_clusters, feature_size * views, has_kernel)
+    fits = [w for w in ways if w.memory <= memory_bytes and w.disk <= disk_bytes and w.gpu <= gpu_bytes]
+    wanted = [way for way in fits if kind in (way.kind, "auto")]
     what = f"{num_examples} x {num_clusters} scores on {views} x {feature_size} features"
-    have = "unknown" if math.isinf(memory_bytes) else _size(memory_bytes)
-    if not fits if kind == "auto" else kind not in fits:
+    have, gpu = _size(memory_bytes), f"{_size(gpu_bytes)} for scores on the GPU"
+    if not wanted:
         needs = ", ".join(
-            f"{k} {_size(in_memory[k])}" + (f" and {_size(on_disk[k])} of disk" if k in on_disk else "")
-            for k in (KINDS if kind == "auto" else (kind,))
+            f"{way.kind} {_size(way.memory)}" + (f" and {_size(way.disk)} of disk" if way.kind == "disk" else "")
+            for way in ways
+            if not way.gpu and kind in (way.kind, "auto")
         )
-        remedy = f"storage={fits[0]!r} would fit. Or use" if fits else "Use"
+        remedy = f"storage={fits[0].kind!r} would fit. Or use" if fits else "Use"
+        there = f"there are {have}{f', {gpu}' if gpu_bytes else ''}, and {_size(disk_bytes)} of disk to use"
         raise ValueError(
-            f"A label pass over {what} needs memory: {needs}; there are {have}, and {_size(disk_bytes)} of disk to "
-            f"use. {remedy} fewer clusters, views or examples, or a machine with more memory."
+            f"A label pass over {what} needs memory: {needs}; {there}. {remedy} fewer clusters, views or examples, or "
+            "a machine with more memory."
         )
-    chosen = fits[0] if kind == "auto" else kind
+    way = wanted[0]
+    place = "on the GPU" if way.gpu else "in memory"
     how = {
-        "float32": "kept as float32 in memory",
-        "recompute": "recomputed from features" + (", with a float32 kernel in memory" if has_kernel else ""),
-        "half": "recomputed from features" + (", with a bfloat16 kernel in memory" if has_kernel else ""),
-        "disk": "recomputed from features" + (", with a float32 kernel on disk" if has_kernel else ""),
-    }[chosen]
-    why = f"label.storage={chosen}" if kind != "auto" else "the fastest way that fits"
-    disk = f" and {_size(on_disk[chosen])} of disk" if on_disk.get(chosen) else ""
-    reason = f"{what}: {how}, {_size(in_memory[chosen])} of the {have} available{disk} ({why})"
-    return StoragePlan(chosen, in_memory[chosen], reason)
+        "float32": f"kept as float32 {place}",
+        "recompute": "recomputed from features" + f", with a float32 kernel {place}" * has_kernel,
+        "half": "recomputed from features" + f", with a bfloat16 kernel {place}" * has_kernel,
+        "disk": "recomputed from features" + ", with a float32 kernel on disk" * has_kernel,
+    }[way.kind]
+    takes = f"{_size(way.gpu)} of {_size(gpu_bytes)}" if way.gpu else f"{_size(way.memory)} of the {have} available"
+    disk = f" and {_size(way.disk)} of disk" if way.disk else ""
+    why = f"label.storage={kind}" if kind != "auto" else "the fastest way that fits"
+    return StoragePlan(way.kind, way.memory, f"{what}: {how}, {takes}{disk} ({why})", way.gpu)
+
+
+def _ways(num_examples, num_clusters, features_per_example, has_kernel):
+    """All there are, the fastest first."""
+    scores = 4 * num_examples * num_clusters
+    features = 4 * num_examples * features_per_example
+    at_work = WORKING_COPIES * 4 * min(ROWS_PER_BLOCK, num_examples) * num_clusters
+    kept = {
+        "float32": at_work + scores * (2 if has_kernel else 1),
+        "recompute": at_work + scores * has_kernel,
+        "half": at_work + scores // 2 * has_kernel,
+        "disk": at_work,
+    }
+    on_gpu = [_Way(kind, features, kept[kind], 0) for kind in KINDS if kind != "disk"]
+    return on_gpu + [_Way(k, features + kept[k], 0, scores * has_kernel if k == "disk" else 0) for k in KINDS]
 
 
 class HeadScores:
@@ -134,6 +160,24 @@ def available_memory():
     return min(amounts)
 
 
+def available_gpu_memory():
+    """Bytes that scores may have of all GPUs in sight together: GPU_SHARE of their memory. 0 without GPUs.
+
+    TensorFlow tells a GPU's use and not its size, so the driver's own tool is asked; infinity where that does not say.
+    GPUs of differing sizes count as the smallest.
+    """
+    gpus = len(tf.config.list_logical_devices("GPU"))
+    if not gpus:
+        return 0
+    command = ["nvidia-smi", "--query-gpu=memory.total", "--format=csv,noheader,nounits"]
+    try:
+        told = subprocess.run(command, capture_output=True, text=True, check=True, timeout=30).stdout
+        mebibytes = min(int(line) for line in told.split())
+    except (OSError, subprocess.SubprocessError, ValueError):
+        return math.inf
+    return int(GPU_SHARE * gpus * mebibytes * 2**20)
+
+
 def available_disk(folder):
     """Bytes free where `folder` is or will be; 0 for None."""
     if folder is None:
@@ -146,6 +190,8 @@ def available_disk(folder):
 
 def _size(count):
     """Bytes for a person."""
+    if math.isinf(count):
+        return "unknown"
     for unit in ("bytes", "KiB", "MiB", "GiB"):
         if count < 1024 or unit == "GiB":
             return f"{count:.1f} {unit}" if unit != "bytes" else f"{count} bytes"

@@ -126,6 +126,15 @@ def test_what_does_not_fit_into_memory_is_refused_before_any_pass(monkeypatch):
         Relabeller(make_model(), Views())
 
 
+@pytest.mark.parametrize("gpu_bytes, expected", [(0, ["/CPU:0"]), (2**30, [])])
+def test_scores_are_placed_where_the_plan_says(gpu_bytes, expected, monkeypatch):
+    monkeypatch.setattr(relabel, "available_gpu_memory", lambda: gpu_bytes)
+    placed, usual = [], relabel.HeadScores
+    monkeypatch.setattr(relabel, "HeadScores", lambda *a, **o: (placed.append(list(o["devices"])), usual(*a, **o))[1])
+    Relabeller(make_model(), Views()).run(0, [0])
+    assert placed == [expected]
+
+
 def test_two_replicas_give_the_labels_of_one(two_replicas, monkeypatch):
     monkeypatch.setattr(storage, "ROWS_PER_BLOCK", 64)
     for newton_clusters in (256, 0):

@@ -7,7 +7,13 @@ import numpy as np
 import pytest
 
 from selabel_tf.labelling import storage
-from selabel_tf.labelling.storage import HeadScores, available_disk, available_memory, plan_storage
+from selabel_tf.labelling.storage import (
+    HeadScores,
+    available_disk,
+    available_gpu_memory,
+    available_memory,
+    plan_storage,
+)
 
 GIB = 2**30
 N, K, D = 1_281_167, 3000, 512  # 14.3 GiB of scores, 2.4 GiB of features
@@ -39,6 +45,29 @@ def test_bytes_are_those_of_scores_kernel_features_and_one_block_at_work():
     assert needed["recompute"] == needed["disk"] + 4 * N * K
     assert needed["float32"] == needed["disk"] + 8 * N * K
     assert plan_storage(N, K, D, 100 * GIB, 0, views=3).bytes_needed == needed["float32"] + 8 * N * D
+
+
+@pytest.mark.parametrize(
+    "memory, gpu, kind, place",
+    [
+        (5, 40, "float32", "kept as float32 on the GPU, 29.4 GiB of 40.0 GiB"),
+        (5, 20, "recompute", "with a float32 kernel on the GPU, 15.1 GiB of 20.0 GiB"),
+        (40, 10, "half", "with a bfloat16 kernel on the GPU, 7.9 GiB of 10.0 GiB"),
+        (40, 7, "float32", "kept as float32 in memory, 31.8 GiB of the 40.0 GiB available"),
+        (5, math.inf, "float32", "on the GPU, 29.4 GiB of unknown"),
+        (12, 7, "half", "with a bfloat16 kernel in memory"),
+    ],
+)
+def test_scores_live_on_the_gpu_if_they_fit_there(memory, gpu, kind, place):
+    plan = plan_storage(N, K, D, memory * GIB, 0, gpu_bytes=gpu * GIB)
+    assert plan.kind == kind and place in plan.reason
+    assert plan.gpu_bytes <= gpu * GIB and plan.bytes_needed <= memory * GIB
+    assert (plan.gpu_bytes > 0) == ("GPU" in place)
+
+
+def test_a_gpu_does_not_help_features_that_do_not_fit_into_main_memory():
+    with pytest.raises(ValueError, match=r"there are 2.0 GiB, 80.0 GiB for scores on the GPU, and 0 bytes of disk"):
+        plan_storage(N, K, D, 2 * GIB, 0, gpu_bytes=80 * GIB)
 
 
 def test_few_clusters_need_no_kernel():
@@ -89,6 +118,25 @@ def test_memory_and_disk_to_be_had_are_positive(tmp_path):
     assert available_memory() > 0
     assert available_disk(tmp_path / "not" / "yet") > 0
     assert available_disk(None) == 0
+
+
+def test_the_memory_of_gpus_is_asked_of_the_drivers_tool(monkeypatch, tmp_path):
+    tool = tmp_path / "nvidia-smi"
+    monkeypatch.setenv("PATH", str(tmp_path), prepend=":")
+    assert available_gpu_memory() == 0  # no GPU here
+    monkeypatch.setattr(storage.tf.config, "list_logical_devices", lambda kind: [kind, kind])
+
+    def tells(text):
+        tool.write_text(f"#!/bin/sh\n{text}\n")
+        tool.chmod(0o755)
+        return available_gpu_memory()
+
+    wanted = '[ "$*" = "--query-gpu=memory.total --format=csv,noheader,nounits" ] && '
+    assert tells(wanted + "echo 81920; echo 40960") == int(0.7 * 2 * 40 * GIB)
+    assert tells("echo '[N/A]'") == tells("exit 9") == math.inf
+    tool.unlink()
+    monkeypatch.setenv("PATH", str(tmp_path))
+    assert available_gpu_memory() == math.inf
 
 
 @pytest.mark.parametrize("limit, expected", [("9000", 7000), ("max", 50 * 1024)])
