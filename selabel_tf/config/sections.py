@@ -125,7 +125,8 @@ class Label(_Section):
     `labeller`: "sinkhorn" is the method; its baselines are "kmeans" on the features, with the head drawn anew at each
     pass, and "given": set once before training. Those are the true classes, or where `labels` names a labels file or
     the folder of a finished run, the labels in there: of all heads, or of `label_heads` in that order. `labels_sha256`,
-    if it is set, must be that of the file. `num_relabels` 0 leaves the labels random.
+    if it is set, must be that of the file. `num_relabels` 0 leaves the labels random. `policy` is the augmentation of
+    the `views` that labels are made from, "" for that of training.
     """
 
     section = "label"
@@ -134,6 +135,7 @@ class Label(_Section):
     schedule: str = _option("quadratic", choices=("quadratic", "linear"))
     heads: str = _option("all", choices=("all", "in_turn"))
     views: int = _option(1, at_least=1)
+    policy: str = _option("")
     batch_norm: str = _option("training", choices=("training", "inference"))
     rounding: str = _option("argmax", choices=("argmax", "balanced"))
     tolerance: float = _option(1e-3, above=0)

@@ -63,6 +63,8 @@ class Relabeller:
         storage: where scores live, a kind of labelling.storage, or "auto": the fastest that fits. `plan` says which.
         scratch: folder for storage on disk; without one there is none.
         labels: what the labeller "given" gives, int [N, H]; None for the classes of the source, to every head.
+        view_source: the same images as label passes are to see them, e.g. source.augmented("flip"); None: as training
+            sees them.
     """
 
     def __init__(
@@ -84,6 +86,7 @@ class Relabeller:
         storage="auto",
         scratch=None,
         labels=None,
+        view_source=None,
     ):
         if labeller not in LABELLERS:
             raise ValueError(f"Unknown labeller {labeller!r}. Available: {', '.join(LABELLERS)}.")
@@ -97,6 +100,11 @@ class Relabeller:
             raise ValueError(
                 f"The source has {source.num_examples} examples and the model has labels for {model.num_examples}. "
                 "Make the model with num_examples=source.num_examples."
+            )
+        if view_source is not None and view_source.num_examples != source.num_examples:
+            raise ValueError(
+                f"view_source has {view_source.num_examples} images and the source {source.num_examples}. Make it from "
+                'the source, e.g. source.augmented("flip").'
             )
         if cluster_weights is not None and set(model.num_clusters) != {len(cluster_weights)}:
             raise ValueError(
@@ -118,7 +126,7 @@ class Relabeller:
         )
         self.labeller = labeller
         self.scratch = scratch
-        self.model, self.source = model, source
+        self.model, self.source, self.view_source = model, source, view_source or source
         self.views, self.seed = views, seed
         self.batch_size = _batch_for_all(batch_size, source.num_examples, model.distribute_strategy)
         self.warm_start = warm_start
@@ -146,7 +154,7 @@ class Relabeller:
     def _view(self, position, view, on_image):
         count = self.source.num_examples
         report = None if on_image is None else lambda done: on_image(view * count + done, self.views * count)
-        batches = self.source.view_batches(self.batch_size, position=position, seed=self.seed)
+        batches = self.view_source.view_batches(self.batch_size, position=position, seed=self.seed)
         return self._features(batches, count, report)
 
     def _relabel(self, features, head, find):

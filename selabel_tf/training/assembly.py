@@ -1,7 +1,7 @@
 """The parts of an experiment, made from its config: source, model, label passes, learning rate."""
 
 import math
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import keras
 
@@ -54,7 +54,7 @@ def make_source(config, split=None, without=()):
 
     What makes the training set smaller or uneven is left out for another split. without: ids to leave out.
     """
-    data, augment = config.data, config.augment
+    data = config.data
     if data.source == "digits":
         source = digits()
     elif data.source == "folder":
@@ -65,9 +65,12 @@ def make_source(config, split=None, without=()):
         if data.examples_per_class:
             source = source.first_per_class(data.examples_per_class)
         source = imbalanced(source, data.imbalance, config.seed)
-    return source.augmented(
-        augment.policy, augment.size or None, mean=augment.mean or None, std=augment.std or None, more=augment.more
-    )
+    return _augmented(source, config.augment)
+
+
+def _augmented(source, augment):
+    size, mean, std = augment.size or None, augment.mean or None, augment.std or None
+    return source.augmented(augment.policy, size, mean=mean, std=std, more=augment.more)
 
 
 def make_model(config, source):
@@ -108,6 +111,9 @@ def make_labelling(config, source, scratch=None, labels=None):
         labels: those of given_labels.read, if there are any.
     """
     label = config.label
+    view_source = None
+    if label.policy:
+        view_source = _augmented(source, replace(config.augment, policy=label.policy, more="none"))
     return SelfLabelCallback(
         source,
         label.num_relabels,
@@ -126,6 +132,7 @@ def make_labelling(config, source, scratch=None, labels=None):
         storage=label.storage,
         scratch=scratch,
         labels=labels,
+        view_source=view_source,
     )
 
 

@@ -35,7 +35,7 @@ class SelfLabelCallback(keras.callbacks.Callback):
         on_label_pass: called with each LabelPass.
         on_progress: called with (label pass number, what is going on, done, total or None) within a pass.
         options: lambda_, views, batch_norm, rounding, tolerance, max_passes, warm_start, cluster_weights,
-            batch_size, seed, storage, scratch and labels, as in labelling.relabel.Relabeller.
+            batch_size, seed, storage, scratch, labels and view_source, as in labelling.relabel.Relabeller.
     """
 
     def __init__(

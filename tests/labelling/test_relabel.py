@@ -126,6 +126,21 @@ def test_what_does_not_fit_into_memory_is_refused_before_any_pass(monkeypatch):
         Relabeller(make_model(), Views())
 
 
+def test_labels_are_made_from_the_views_of_another_source_if_there_is_one():
+    source, others = Views(), Views(scale=2.0)
+    record = Relabeller(make_model(), source, view_source=others).run(3, [0])[0]
+    expected = Relabeller(make_model(), others).run(3, [0])[0]
+    np.testing.assert_array_equal(record.labels_after, expected.labels_after)
+    assert source.asked == [] and [position for _, position, _ in others.asked] == [3, 3]
+
+
+def test_views_of_other_images_are_refused():
+    others = Views()
+    others.num_examples = 12
+    with pytest.raises(ValueError, match="view_source has 12 images and the source 211"):
+        Relabeller(make_model(), Views(), view_source=others)
+
+
 @pytest.mark.parametrize("gpu_bytes, expected", [(0, ["/CPU:0"]), (2**30, [])])
 def test_scores_are_placed_where_the_plan_says(gpu_bytes, expected, monkeypatch):
     monkeypatch.setattr(relabel, "available_gpu_memory", lambda: gpu_bytes)

@@ -2,7 +2,7 @@ import keras
 import numpy as np
 import pytest
 
-from selabel_tf.config import Data, Model, Optimizer
+from selabel_tf.config import Data, Label, Model, Optimizer
 from selabel_tf.training import assembly
 
 
@@ -32,6 +32,16 @@ def test_what_stands_over_the_features_is_the_configs(small_config):
     config = small_config(model=Model(num_clusters=(4, 5)))
     model = assembly.make_model(config, assembly.make_source(config))
     assert (model.projection.sizes, model.projection.temperature, model.over_heads) == ((), None, "mean")
+
+
+def test_label_passes_may_have_a_policy_of_their_own(small_config):
+    config = small_config(label=Label(policy="none"))
+    source = assembly.make_source(config)
+    assert assembly.make_labelling(config, source).options["view_source"].policy == "none"
+    assert source.policy == config.augment.policy != "none"
+    assert assembly.make_labelling(small_config(), source).options["view_source"] is None
+    with pytest.raises(ValueError, match="nowhere"):
+        assembly.make_labelling(small_config(label=Label(policy="nowhere")), source)
 
 
 def test_the_learning_rate_drops_at_the_start_of_its_epochs():
