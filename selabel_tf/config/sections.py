@@ -126,7 +126,8 @@ class Label(_Section):
     pass, and "given": set once before training. Those are the true classes, or where `labels` names a labels file or
     the folder of a finished run, the labels in there: of all heads, or of `label_heads` in that order. `labels_sha256`,
     if it is set, must be that of the file. `num_relabels` 0 leaves the labels random. `policy` is the augmentation of
-    the `views` that labels are made from, "" for that of training.
+    the `views` that labels are made from, "" for that of training. `spread` above 1 makes labels soft: that many of an
+    image's likeliest clusters are learnt, by their shares of the transport plan.
     """
 
     section = "label"
@@ -137,6 +138,7 @@ class Label(_Section):
     views: int = _option(1, at_least=1)
     policy: str = _option("")
     batch_norm: str = _option("training", choices=("training", "inference"))
+    spread: int = _option(1, at_least=1)
     rounding: str = _option("argmax", choices=("argmax", "balanced"))
     tolerance: float = _option(1e-3, above=0)
     max_passes: int = _option(1000, at_least=1)
@@ -161,6 +163,11 @@ class Label(_Section):
         if len(set(self.label_heads)) < len(self.label_heads):
             raise ValueError(f"label.label_heads={self.label_heads} names a head twice. Name each once.")
         balancing = {"cluster_weights": self.cluster_weights, "rounding": self.rounding == "balanced"}
+        if self.spread > 1 and self.labeller != "sinkhorn":
+            raise ValueError(
+                f"label.spread={self.spread} takes shares from a transport plan, which "
+                f"label.labeller={self.labeller!r} does not make. Leave it out, or use the labeller sinkhorn."
+            )
         for name, wanted in balancing.items():
             if wanted and self.labeller != "sinkhorn":
                 raise ValueError(

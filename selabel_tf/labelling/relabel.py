@@ -19,7 +19,7 @@ import tensorflow as tf
 
 from ..features import Extractor
 from . import kmeans
-from .rounding import balanced_labels, hard_labels
+from .rounding import balanced_labels, hard_labels, soft_labels
 from .sinkhorn import SinkhornResult, solve
 from .storage import HeadScores, available_disk, available_gpu_memory, available_memory, plan_storage
 
@@ -101,6 +101,11 @@ class Relabeller:
                 f"The source has {source.num_examples} examples and the model has labels for {model.num_examples}. "
                 "Make the model with num_examples=source.num_examples."
             )
+        if model.label_store.spread > 1 and labeller != "sinkhorn":
+            raise ValueError(
+                f"spread={model.label_store.spread} takes shares from a transport plan, and labeller={labeller!r} has "
+                "none. Use the labeller sinkhorn, or a model with spread=1."
+            )
         if view_source is not None and view_source.num_examples != source.num_examples:
             raise ValueError(
                 f"view_source has {view_source.num_examples} images and the source {source.num_examples}. Make it from "
@@ -163,7 +168,11 @@ class Relabeller:
         store = self.model.label_store
         before = store.labels()[:, head]
         after, solution = find(head, log_p)
-        store.assign_head(head, after, store.log_alpha(head) if solution is None else solution.log_alpha)
+        log_alpha = store.log_alpha(head) if solution is None else solution.log_alpha
+        soft = None
+        if store.spread > 1:
+            soft = soft_labels(log_p, log_alpha, store.spread, lambda_=self.options["lambda_"])
+        store.assign_head(head, after, log_alpha, soft)
         predictions, (cost_before, cost_after) = _read(log_p, (before, after))
         renumbered = self.labeller == "kmeans"
         return HeadRecord(head, before, after, predictions, cost_before, cost_after, solution, renumbered)

@@ -1,6 +1,7 @@
-"""From log-scalings to one label per example: the best choice, or exactly balanced.
+"""From log-scalings to labels: one per example, the best choice or exactly balanced; or several, with their shares.
 
     hard       l_i = argmax_k(lambda log p_ik + log_alpha_k): the largest entry of row i of the plan
+    soft       the largest entries of row i of the plan, brought to sum 1
     balanced   maximise sum_i log p(i, l_i)  subject to  #{i: l_i = k} = floor or ceil of N w_k
 
 The balanced labels do not depend on lambda or log_alpha: f = log_alpha / lambda only tells where to start. They are
@@ -46,6 +47,22 @@ def hard_labels(log_p, log_alpha, *, lambda_=25.0) -> np.ndarray:
     labels, bad_rows = zip(*(_best_choice(block, lambda_, log_alpha) for block in blocks), strict=True)
     refuse_bad_rows(bad_rows, [len(part) for part in labels])
     return np.concatenate(labels)
+
+
+def soft_labels(log_p, log_alpha, count, *, lambda_=25.0) -> tuple[np.ndarray, np.ndarray]:
+    """Clusters int32 [N, count] of each row's largest entries in the plan, and their shares float32 [N, count], sum 1.
+
+    The plan's rows are softmax_k(lambda log p_ik + log_alpha_k). The first cluster is that of `hard_labels`.
+    """
+    lambda_ = checked_lambda(lambda_)
+    blocks = RowBlocks(log_p)
+    if not 1 <= count <= blocks.num_clusters:
+        raise ValueError(f"count={count}: there are 1 to {blocks.num_clusters} clusters to spread a label over.")
+    log_alpha = tf.constant(checked_log_alpha(log_alpha, blocks.num_clusters))
+    parts = [_best_choices(block, lambda_, log_alpha, count) for block in blocks]
+    clusters, shares, bad_rows = zip(*parts, strict=True)
+    refuse_bad_rows(bad_rows, [len(part) for part in clusters])
+    return np.concatenate(clusters), np.concatenate(shares)
 
 
 def balanced_labels(log_p, log_alpha, *, lambda_=25.0, cluster_weights=None) -> np.ndarray:
@@ -106,3 +123,16 @@ def _size_limits(num_rows, weights):
 def _best_choice(log_p, lambda_, log_alpha):
     scores = lambda_ * tf.cast(log_p, tf.float64) + log_alpha
     return tf.argmax(scores, axis=1, output_type=tf.int32), first_bad_row(log_p)
+
+
+@tf.function(
+    input_signature=[
+        tf.TensorSpec([None, None], tf.float32),
+        tf.TensorSpec([], tf.float64),
+        tf.TensorSpec([None], tf.float64),
+        tf.TensorSpec([], tf.int32),
+    ]
+)
+def _best_choices(log_p, lambda_, log_alpha, count):
+    scores, clusters = tf.math.top_k(lambda_ * tf.cast(log_p, tf.float64) + log_alpha, count)
+    return clusters, tf.cast(tf.nn.softmax(scores), tf.float32), first_bad_row(log_p)

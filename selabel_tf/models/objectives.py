@@ -37,8 +37,18 @@ def self_label_loss(labels, logits, over_heads="mean"):
     return tf.add_n(per_head) / (len(per_head) if over_heads == "mean" else 1)
 
 
+def soft_label_loss(clusters, shares, logits, over_heads="mean"):
+    """As self_label_loss, of labels that are spread: clusters and shares [B, H, m]."""
+    per_head = []
+    for head, scores in enumerate(logits):
+        log_p = tf.nn.log_softmax(tf.cast(scores, tf.float32))
+        chosen = tf.gather(log_p, clusters[:, head], batch_dims=1)  # [B, m]
+        per_head.append(-tf.reduce_sum(shares[:, head] * chosen, axis=1))
+    return tf.add_n(per_head) / (len(per_head) if over_heads == "mean" else 1)
+
+
 class Labels:
-    """Cross-entropy on the labels of the label store."""
+    """Cross-entropy on the labels of the label store, hard or soft."""
 
     name, turns, measures = "labels", 1, ()
 
@@ -49,6 +59,8 @@ class Labels:
     def judge(self, z, index, training=False):
         """Measure -> value per example [B], "loss" among them; z [B, D] of the upright images, index [B]."""
         logits = self.heads(self.projection(z, training=training))
+        if self.label_store.spread > 1:
+            return {"loss": soft_label_loss(*self.label_store.lookup_soft(index), logits, self.over_heads)}
         return {"loss": self_label_loss(self.label_store.lookup(index), logits, self.over_heads)}
 
 

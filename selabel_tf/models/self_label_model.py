@@ -34,6 +34,8 @@ class SelfLabelModel(keras.Model):
             puts the heads on the features.
         over_heads: "mean" of the heads' losses, as the paper, or their "sum": each head then learns as fast as it would
             alone, and the backbone that much faster.
+        spread: 1 for hard labels, as the paper; m to learn each image's m likeliest clusters with their shares of the
+            transport plan.
     """
 
     def __init__(
@@ -46,6 +48,7 @@ class SelfLabelModel(keras.Model):
         objectives=("labels",),
         projection=None,
         over_heads="mean",
+        spread=1,
         **kwargs,
     ):
         super().__init__(**kwargs)
@@ -77,7 +80,7 @@ class SelfLabelModel(keras.Model):
             self.projection.build((None, self.feature_size))
         self.heads.build(self.projection.compute_output_shape((None, self.feature_size)))
         self.heads.trainable = self.projection.trainable = "labels" in names
-        self.label_store = LabelStore(num_examples, num_clusters, seed, name="label_store")
+        self.label_store = LabelStore(num_examples, num_clusters, seed, spread, name="label_store")
         made = [objective_list.OBJECTIVES[name](self) for name in names]
         self.objective_heads = [objective.head for objective in made if hasattr(objective, "head")]
         self.objectives = {objective.name: objective for objective in made}
@@ -185,6 +188,7 @@ class SelfLabelModel(keras.Model):
             "objectives": list(self.objectives),
             "projection": keras.saving.serialize_keras_object(self.projection),
             "over_heads": self.over_heads,
+            "spread": self.label_store.spread,
         }
 
     @classmethod

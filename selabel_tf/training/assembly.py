@@ -94,6 +94,7 @@ def make_model(config, source):
             objectives=config.model.objectives,
             projection=Projection(config.model.projection, config.model.temperature or None, name="projection"),
             over_heads=config.model.over_heads,
+            spread=config.label.spread,
         )
         optimizer = config.optimizer
         model.compile(CoupledSGD(optimizer.learning_rate, momentum=optimizer.momentum, l2=optimizer.l2))
