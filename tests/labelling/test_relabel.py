@@ -9,7 +9,7 @@ from sklearn.metrics import normalized_mutual_info_score
 
 from selabel_tf.labelling import kmeans, relabel, sinkhorn, storage
 from selabel_tf.labelling.relabel import Relabeller
-from selabel_tf.labelling.rounding import balanced_labels, hard_labels
+from selabel_tf.labelling.rounding import balanced_labels, hard_labels, soft_labels
 from selabel_tf.labelling.sinkhorn import solve
 from selabel_tf.models.self_label_model import SelfLabelModel
 
@@ -37,10 +37,10 @@ class Views:
         return data.batch(batch_size)
 
 
-def make_model(num_clusters=(5, 7), confidence=3.0, trunk=None):
+def make_model(num_clusters=(5, 7), confidence=3.0, trunk=None, **options):
     if trunk is None:
         trunk = keras.Sequential([keras.Input((4, 3, 1)), keras.layers.Flatten()])
-    model = SelfLabelModel(trunk, num_clusters, N)
+    model = SelfLabelModel(trunk, num_clusters, N, **options)
     kernel = np.random.default_rng(1).normal(size=(D, sum(num_clusters)))
     model.heads.kernel.assign(confidence * kernel / np.sqrt(D))
     return model
@@ -132,6 +132,22 @@ def test_labels_are_made_from_the_views_of_another_source_if_there_is_one():
     expected = Relabeller(make_model(), others).run(3, [0])[0]
     np.testing.assert_array_equal(record.labels_after, expected.labels_after)
     assert source.asked == [] and [position for _, position, _ in others.asked] == [3, 3]
+
+
+def test_soft_labels_are_the_largest_entries_of_the_plan():
+    model, source = make_model(spread=3), Views()
+    record = Relabeller(model, source, lambda_=2.0).run(0, [1])[0]
+    store, log_p = model.label_store, log_probabilities(model, source.images, 1).astype(np.float32)
+    expected = soft_labels(log_p, record.solution.log_alpha, 3, lambda_=2.0)
+    np.testing.assert_array_equal(store.clusters.numpy()[:, 1], expected[0])
+    np.testing.assert_allclose(store.shares.numpy()[:, 1], expected[1], rtol=1e-4)
+    np.testing.assert_array_equal(store.shares.numpy()[:, 0], np.eye(3)[np.zeros(N, int)])  # the other head: untouched
+
+
+@pytest.mark.parametrize("labeller", ["kmeans", "given"])
+def test_only_a_transport_plan_has_shares(labeller):
+    with pytest.raises(ValueError, match=f"spread=3 takes shares from a transport plan, and labeller='{labeller}'"):
+        Relabeller(make_model(spread=3), Views(), labeller=labeller)
 
 
 def test_views_of_other_images_are_refused():

@@ -55,6 +55,52 @@ def test_losses_of_heads_are_not_put_together_in_an_unknown_way():
         SelfLabelModel.from_config(make_model().get_config() | {"over_heads": "median"})
 
 
+def soft_model(spread=2):
+    model = make_model(spread=spread)
+    generator = np.random.default_rng(1)
+    for head, k in enumerate(model.num_clusters):
+        clusters = np.argsort(generator.random((37, k)), axis=1)[:, :spread]
+        shares = generator.dirichlet(np.ones(spread), 37).astype(np.float32)
+        model.label_store.assign_head(head, clusters[:, 0], np.zeros(k), (clusters, shares))
+    return model
+
+
+def test_the_loss_of_soft_labels_is_the_cross_entropy_to_their_shares():
+    model = soft_model()
+    clusters, shares = (np.array(variable) for variable in (model.label_store.clusters, model.label_store.shares))
+    per_head = []
+    for head, logits in enumerate(model(IMAGES)):
+        targets = np.zeros(logits.shape)
+        np.put_along_axis(targets, clusters[:, head], shares[:, head], axis=1)
+        log_p = scipy.special.log_softmax(np.asarray(logits, np.float64), axis=1)
+        per_head.append(-(targets * log_p).sum(axis=1).mean())
+    model.compile(keras.optimizers.SGD(0.0))
+    assert model.evaluate(batches(), verbose=0) == pytest.approx(np.mean(per_head), rel=1e-5)
+    assert per_head[0] != pytest.approx(per_head[1], rel=1e-3)
+
+
+def test_soft_labels_start_as_the_hard_ones():
+    soft, hard = make_model(spread=3), make_model()
+    for model in (soft, hard):
+        model.compile(keras.optimizers.SGD(0.0))
+    np.testing.assert_array_equal(soft.labels, hard.labels)
+    assert soft.evaluate(batches(), verbose=0) == pytest.approx(hard.evaluate(batches(), verbose=0), rel=1e-6)
+
+
+def test_soft_labels_travel_with_the_model(tmp_path):
+    model = soft_model()
+    model.save(tmp_path / "m.keras")
+    again = keras.saving.load_model(tmp_path / "m.keras")
+    np.testing.assert_array_equal(again.label_store.shares, model.label_store.shares)
+    np.testing.assert_array_equal(again.label_store.clusters, model.label_store.clusters)
+
+
+@pytest.mark.parametrize("spread", [0, 4])
+def test_a_label_is_spread_over_the_clusters_of_the_smallest_head_at_most(spread):
+    with pytest.raises(ValueError, match=f"spread={spread}: a label can be spread over 1 cluster .* to 3"):
+        make_model(spread=spread)
+
+
 def test_fit_logs_the_loss_of_an_untouched_model_exactly():
     model = make_model()
     model.compile(keras.optimizers.SGD(0.0))

@@ -25,8 +25,9 @@ def test_the_optimizer_is_the_recipes(small_config):
 
 def test_what_stands_over_the_features_is_the_configs(small_config):
     section = Model(num_clusters=(4, 5), projection=(7, 6), temperature=0.5, over_heads="sum")
-    config = small_config(model=section)
+    config = small_config(model=section, label=Label(spread=3))
     model = assembly.make_model(config, assembly.make_source(config))
+    assert model.label_store.spread == 3
     assert (model.projection.sizes, model.projection.temperature, model.over_heads) == ((7, 6), 0.5, "sum")
     assert model.heads.kernel.shape == (6, 9)
     config = small_config(model=Model(num_clusters=(4, 5)))
