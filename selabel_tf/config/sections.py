@@ -72,6 +72,7 @@ class Augment(_Section):
     """The augmentation policy. `size` 0 keeps the source's; `mean` and `std` per channel, () for none.
 
     `more` "one_of" adds one of equalize, autocontrast and sharpening to whatever the policy does to a training image.
+    `small_crops` of `small_size` pixels, showing a share `small_area` of the image, are learnt beside it.
     """
 
     section = "augment"
@@ -80,6 +81,9 @@ class Augment(_Section):
     size: int = _option(0, at_least=0)
     mean: tuple[float, ...] = _option(())
     std: tuple[float, ...] = _option((), above=0)
+    small_crops: int = _option(0, at_least=0)
+    small_size: int = _option(0, at_least=0)
+    small_area: tuple[float, ...] = _option((0.08, 0.4), above=0, at_most=1)
 
     def __post_init__(self):
         super().__post_init__()
@@ -88,6 +92,13 @@ class Augment(_Section):
                 f"augment.mean has {len(self.mean)} values and augment.std {len(self.std)}. "
                 "Give one of each per channel, or neither."
             )
+        if bool(self.small_crops) != bool(self.small_size):
+            raise ValueError(
+                f"augment.small_crops={self.small_crops} and augment.small_size={self.small_size}: give both, e.g. 2 "
+                "crops of 16 pixels, or neither."
+            )
+        if len(self.small_area) != 2 or self.small_area[0] > self.small_area[1]:
+            raise ValueError(f"augment.small_area={self.small_area}: give smallest and largest share, e.g. 0.08,0.4.")
 
 
 @dataclass(frozen=True)
@@ -248,6 +259,11 @@ class Config(_Section):
             raise ValueError(
                 f"model.objectives={self.model.objectives} learns no labels, but labels are to be made. "
                 "Set label.num_relabels=0 with the labeller sinkhorn, or add the objective labels."
+            )
+        if self.augment.small_crops and "labels" not in self.model.objectives:
+            raise ValueError(
+                f"augment.small_crops={self.augment.small_crops} learn labels, and model.objectives="
+                f"{self.model.objectives} has none. Leave the small crops out, or add the objective labels."
             )
         weights = len(self.label.cluster_weights)
         if weights and set(self.model.num_clusters) != {weights}:

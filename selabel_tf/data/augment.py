@@ -117,11 +117,14 @@ class Augmentation:
     mean: tuple[float, ...]  # one per channel
     std: tuple[float, ...]
     more: str = "none"
+    area: tuple[float, float] | None = None  # of crops; None: the policy's
 
     @property
     def policy(self) -> Policy:
         """The policy, with what is put on top of it as its last step."""
         policy = POLICIES[self.name]
+        if self.area is not None:
+            policy = replace(policy, area=self.area)
         return policy if self.more == "none" else replace(policy, steps=(*policy.steps, self.more))
 
     @property

@@ -8,7 +8,7 @@ Philox is counter-based: its words are a pure function of key and counter. So th
 on the order, nor on the batch. Any epoch can be replayed, and a step number is a complete position. Raw words
 are used because NumPy promises never to change them; `Generator.permutation` has no such promise.
 
-A batch is `(images float32 [B,h,w,c], index int64 [B])`.
+A batch is `(images float32 [B,h,w,c], index int64 [B])`; under `multi_crop` a pair stands for the images.
 """
 
 import operator
@@ -126,9 +126,11 @@ def _crop_each(values, sizes, channels, table, crop):
     def one(row):
         size, start, count, numbers = row
         image = tf.reshape(values[start : start + count], (1, size[0], size[1], channels))
-        return crop(image, numbers[None])[0]
+        return tf.nest.map_structure(lambda crops: crops[0], crop(image, numbers[None]))
 
-    return tf.map_fn(one, (sizes, starts, counts, table), fn_output_signature=tf.float32)
+    empty = crop(tf.zeros((1, 1, 1, channels), values.dtype), table[:1])  # for its structure: never computed
+    types = tf.nest.map_structure(lambda crops: crops.dtype, empty)
+    return tf.map_fn(one, (sizes, starts, counts, table), fn_output_signature=types)
 
 
 def whole_number(name, value, least) -> int:

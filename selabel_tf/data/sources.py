@@ -5,6 +5,7 @@ by relative path, TFDS examples by (shard, position in the shard). `ids[i]` is t
 for. True classes, where a set has them, serve evaluation only and never enter a batch.
 """
 
+import dataclasses
 import functools
 import hashlib
 from collections.abc import Callable
@@ -15,6 +16,7 @@ import tensorflow as tf
 from selabel_tf.data import augment, pipeline
 from selabel_tf.data.folder import open_folder
 from selabel_tf.data.image_header import read_size, stamp
+from selabel_tf.data.multi_crop import MultiCrop
 from selabel_tf.data.readers import ArrayReader, FileReader, threads
 
 RAM_LIMIT = 2 * 1024**3  # bytes of decoded pixels up to which a TFDS set is held in RAM
@@ -26,7 +28,7 @@ class Source:
     Made by `from_arrays`, `from_tfds`, `from_folder` or `digits`. Nothing in it changes but `next_epoch`.
     """
 
-    def __init__(self, reader, *, name, ids, classes: Callable, class_names, augmentation=None):
+    def __init__(self, reader, *, name, ids, classes: Callable, class_names, augmentation=None, small_crops=None):
         if len(set(ids)) != len(ids):
             twice = next(one for one, other in zip(sorted(ids), sorted(ids)[1:], strict=False) if one == other)
             raise ValueError(f"The id {twice!r} occurs more than once. Every example needs an id of its own.")
@@ -39,6 +41,7 @@ class Source:
         if augmentation is None and None not in reader.image_shape:
             augmentation = augment.make("none", reader.image_shape)
         self._augmentation = augmentation
+        self._small_crops = small_crops  # (Augmentation, how many), or None
         self._next_epoch = 0
 
     @property
@@ -90,9 +93,30 @@ class Source:
         self._next_epoch = pipeline.whole_number("next_epoch", epoch, 0)
 
     def augmented(self, policy, size=None, *, mean=None, std=None, more="none") -> "Source":
-        """The same images under another policy, output size and normalisation, in place of this source's."""
+        """The same images under another policy, output size and normalisation, in place of this source's; no small
+        crops."""
         made = augment.make(policy, self._reader.image_shape, size=size, mean=mean, std=std, more=more)
         return self._with(self._reader, self.ids, lambda: self.classes, made)
+
+    def with_small_crops(self, count, size, area=(0.08, 0.4)) -> "Source":
+        """The same source, whose training batches are ((images, small crops [B, count, size, size, c]), index).
+
+        area: range of the share of the image that a small crop shows. The policy's other steps are theirs as well.
+        """
+        count = pipeline.whole_number("count", count, 1)
+        size = pipeline.whole_number("size", size, 1)
+        augmentation = self._ready_augmentation()
+        if "crop" not in augmentation.policy.steps:
+            raise ValueError(
+                f"Small crops need an augmentation policy that crops, and {augmentation.name!r} does not. "
+                f"Such do: {', '.join(name for name, policy in augment.POLICIES.items() if 'crop' in policy.steps)}."
+            )
+        low, high = area
+        if not 0 < low <= high <= 1:
+            raise ValueError(f"area={tuple(area)}: expected (smallest, largest) share of the image, e.g. (0.08, 0.4).")
+        shape = (size, size, augmentation.image_shape[2])
+        small = dataclasses.replace(augmentation, image_shape=shape, area=(float(low), float(high)))
+        return self._with(self._reader, self.ids, lambda: self.classes, augmentation, (small, count))
 
     def subset(self, rows) -> "Source":
         """The examples of these rows, in this order, with index 0..n-1 anew; ids stay."""
@@ -109,7 +133,7 @@ class Source:
             )
         ids = [self.ids[row] for row in rows]
         classes = lambda: None if self.classes is None else self.classes[rows]  # noqa: E731
-        return self._with(self._reader.take(rows), ids, classes, self._augmentation)
+        return self._with(self._reader.take(rows), ids, classes, self._augmentation, self._small_crops)
 
     def first_per_class(self, n) -> "Source":
         """The first n examples of every class, in index order."""
@@ -133,9 +157,10 @@ class Source:
         The order is a function of (seed, epoch), the pixels of (seed, epoch, index). A short last batch is
         kept. first_batch: leaves out the batches before it, of every epoch: the rest of one that was cut.
         """
+        augmentation = self._ready_augmentation()
         return pipeline.random_batches(
             self._reader,
-            self._ready_augmentation(),
+            MultiCrop(augmentation, *self._small_crops) if self._small_crops else augmentation,
             batch_size,
             seed=seed,
             stream=pipeline.TRAINING,
@@ -181,7 +206,7 @@ class Source:
             )
         return self._augmentation
 
-    def _with(self, reader, ids, classes, augmentation):
+    def _with(self, reader, ids, classes, augmentation, small_crops=None):
         return Source(
             reader,
             name=self.name,
@@ -189,6 +214,7 @@ class Source:
             classes=classes,
             class_names=self.class_names,
             augmentation=augmentation,
+            small_crops=small_crops,
         )
 
 

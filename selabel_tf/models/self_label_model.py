@@ -4,8 +4,8 @@
 
 where the objective "labels" is the mean (or sum) over heads of -log p_h(label_h), and models.objectives has others.
 
-An ordinary keras.Model that is fed (image, index) pairs: the index leads to the labels in the label store, which
-`SelfLabelCallback` renews while `fit` runs.
+An ordinary keras.Model that is fed (image, index) pairs, or ((image, small crops), index): the index leads to the
+labels in the label store, which `SelfLabelCallback` renews while `fit` runs.
 """
 
 import keras
@@ -143,10 +143,24 @@ class SelfLabelModel(keras.Model):
         return self._track(self.judge(*_pair(data), training=False))
 
     def judge(self, images, index, training=False):
-        """Measure -> value per example [B] of all objectives, by one pass of the backbone: "loss", and more."""
+        """Measure -> value per example [B] of all objectives, by one pass of the backbone: "loss", and more.
+
+        images: [B, h, w, c], or a pair of them and small crops [B, n, s, s, c], by another pass: the loss of the labels
+        is then the mean over all 1 + n crops of an image.
+        """
+        images, small = images if isinstance(images, tuple) else (images, None)
         made = list(self.objectives.values())
         shown = objective_list.turned(images, max(objective.turns for objective in made))
-        return objective_list.judge(made, self.backbone(shown, training=training), index, training)
+        values = objective_list.judge(made, self.backbone(shown, training=training), index, training)
+        if small is None:
+            return values
+        count = small.shape[1]
+        together = tf.reshape(small, [-1, *small.shape[2:]])
+        z = self.backbone.call(together, training=training)  # not backbone(...): that insists on its own image size
+        losses = self.objectives["labels"].judge(z, tf.repeat(index, count), training)["loss"]
+        of_small = tf.reduce_mean(tf.reshape(losses, [-1, count]), axis=1)
+        change = (of_small - values["labels_loss"]) * count / (1 + count)
+        return values | {name: values[name] + change for name in ("loss", "labels_loss")}
 
     def _track(self, values):
         """Takes values per example [B] into the metrics, and returns those so far over all replicas. Each replica has

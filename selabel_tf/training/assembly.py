@@ -70,7 +70,10 @@ def make_source(config, split=None, without=()):
 
 def _augmented(source, augment):
     size, mean, std = augment.size or None, augment.mean or None, augment.std or None
-    return source.augmented(augment.policy, size, mean=mean, std=std, more=augment.more)
+    source = source.augmented(augment.policy, size, mean=mean, std=std, more=augment.more)
+    if augment.small_crops:
+        source = source.with_small_crops(augment.small_crops, augment.small_size, augment.small_area)
+    return source
 
 
 def make_model(config, source):
@@ -114,7 +117,9 @@ def make_labelling(config, source, scratch=None, labels=None):
     label = config.label
     view_source = None
     if label.policy:
-        view_source = _augmented(source, replace(config.augment, policy=label.policy, more="none"))
+        view_source = _augmented(
+            source, replace(config.augment, policy=label.policy, more="none", small_crops=0, small_size=0)
+        )
     return SelfLabelCallback(
         source,
         label.num_relabels,
