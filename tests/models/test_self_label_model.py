@@ -101,6 +101,27 @@ def test_a_label_is_spread_over_the_clusters_of_the_smallest_head_at_most(spread
         make_model(spread=spread)
 
 
+def pooled_model():
+    keras.utils.set_random_seed(5)
+    layers = [keras.Input((8, 6, 1)), keras.layers.Conv2D(5, 3, activation="relu")]
+    trunk = keras.Sequential([*layers, keras.layers.GlobalAveragePooling2D(), keras.layers.Dense(11)])
+    return SelfLabelModel(trunk, (3, 7), num_examples=37)
+
+
+def test_the_loss_of_an_image_with_small_crops_is_the_mean_over_all_its_crops():
+    model = pooled_model()
+    model.compile(keras.optimizers.SGD(0.0))
+    small = np.random.default_rng(2).random((37, 3, 5, 4, 1), np.float32)
+    losses = [expected_losses(model, IMAGES, model.labels)]
+    for crop in range(3):
+        z = model.backbone.call(tf.constant(small[:, crop]))
+        losses.append(np.asarray(self_label_loss(tf.constant(model.labels), model.heads(z))))
+    data = tf.data.Dataset.from_tensor_slices(((IMAGES, small), np.arange(37))).batch(10)
+    assert model.evaluate(data, verbose=0) == pytest.approx(np.mean(losses), rel=1e-5)
+    history = model.fit(data, shuffle=False, verbose=0).history
+    assert history["loss"] == pytest.approx([np.mean(losses)], rel=1e-5)
+
+
 def test_fit_logs_the_loss_of_an_untouched_model_exactly():
     model = make_model()
     model.compile(keras.optimizers.SGD(0.0))

@@ -2,7 +2,7 @@ import keras
 import numpy as np
 import pytest
 
-from selabel_tf.config import Data, Label, Model, Optimizer
+from selabel_tf.config import Augment, Data, Label, Model, Optimizer
 from selabel_tf.training import assembly
 
 
@@ -33,6 +33,17 @@ def test_what_stands_over_the_features_is_the_configs(small_config):
     config = small_config(model=Model(num_clusters=(4, 5)))
     model = assembly.make_model(config, assembly.make_source(config))
     assert (model.projection.sizes, model.projection.temperature, model.over_heads) == ((), None, "mean")
+
+
+def test_small_crops_are_the_configs_and_of_training_only(small_config):
+    augment = Augment(policy="crop_flip", small_crops=2, small_size=8, small_area=(0.1, 0.3))
+    config = small_config(augment=augment, label=Label(policy="flip"))
+    source = assembly.make_source(config)
+    assert source.train_batches(4).element_spec[0][1].shape[1:] == (2, 8, 8, 1)
+    views = assembly.make_labelling(config, source).options["view_source"]
+    assert views.policy == "flip" and views.train_batches(4).element_spec[0].shape[1:] == source.image_shape
+    with pytest.raises(ValueError, match="small_crops=2 learn labels, and model"):
+        small_config(augment=augment, model=Model(objectives=("rotation",)), label=Label(num_relabels=0))
 
 
 def test_label_passes_may_have_a_policy_of_their_own(small_config):
