@@ -1,29 +1,28 @@
-"""SeLa on two fifths of CIFAR-10 with a narrow ResNet-18: a method comparison that a CPU can carry.
+"""Self-labelling on two fifths of CIFAR-10 with a narrow ResNet-18, as it learns most in 16 epochs on a CPU.
 
     python -m tools.train --config=configs/cifar10_cpu.py --workdir=runs/cifar10_cpu
 
-Ours, not the paper's: the first 2,000 training images of each class, widths 16/32/64/128, 16 epochs, [128 x
-10]. Labels at the start of every epoch, epoch 0 included, for all heads, from one augmented view with
-BatchNorm in training mode as in the authors' code; lambda 10 as in their CIFAR code. Needs the TFDS set
-cifar10, prepared. Its baselines are cifar10_cpu_kmeans, cifar10_cpu_supervised, cifar10_cpu_opt0 and
+The size is ours, not the paper's: the first 2,000 training images of each class, widths 16/32/64/128. So is the recipe,
+the best of our trials (BUILD_NOTES.md has them all, good and bad). What it changes in the authors' algorithm
+(cifar10_cpu_faithful): 1,000 clusters in one head; a projection with rows of fixed length before it; two small crops
+that learn the label too; labels three times per epoch; smaller batches; a cosine for the learning rate. Needs the TFDS
+set cifar10, prepared. Its baselines are cifar10_cpu_kmeans, cifar10_cpu_supervised, cifar10_cpu_opt0 and
 cifar10_cpu_random_weights, each of them this config with one thing changed.
-
-One run of ours, seed 0 (configs/results/cifar10_cpu.json): kNN 0.427 on the test images, random weights 0.320, raw
-pixels 0.322; NMI of the labels 0.146.
 """
 
-from selabel_tf.config import Augment, Config, Data, Evaluation, Label, Model, Optimizer
+from dataclasses import replace
+
+from configs import cifar10_cpu_faithful
 
 
 def get_config():
-    return Config(
+    base = cifar10_cpu_faithful.get_config()
+    return replace(
+        base,
         name="cifar10_cpu",
-        data=Data(source="tfds", name="cifar10", test_split="test", examples_per_class=2000),
-        augment=Augment(policy="cifar_cpu", size=32, mean=(0.4914, 0.4822, 0.4465), std=(0.2023, 0.1994, 0.2010)),
-        model=Model(backbone="resnet18_cifar", width=16, num_clusters=(128,) * 10),
-        label=Label(lambda_=10.0, num_relabels=16, schedule="linear", heads="all", batch_norm="training"),
-        optimizer=Optimizer(learning_rate=0.1, momentum=0.9, l2=5e-4, drop_epochs=(10, 14)),
-        evaluation=Evaluation(knn_k=50, knn_sigma=0.1),
-        epochs=16,
-        batch_size=128,
+        augment=replace(base.augment, small_crops=2, small_size=16),
+        model=replace(base.model, num_clusters=(1000,), projection=(256, 128), temperature=0.1),
+        label=replace(base.label, num_relabels=48),
+        optimizer=replace(base.optimizer, learning_rate=0.05, schedule="cosine", drop_epochs=()),
+        batch_size=64,
     )

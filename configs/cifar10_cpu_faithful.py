@@ -12,8 +12,8 @@ training mode as in the authors' code; lambda 10 as in their CIFAR code. Needs t
     --set model.num_clusters=10 --set label.labeller=given        supervised
     --set epochs=0                                                random weights
 
-One run of ours, seed 0 (configs/results/cifar10_cpu.json): kNN 0.427 on the test images, random weights 0.320, raw
-pixels 0.322; NMI of the labels 0.146.
+One run of ours, seed 0 (configs/results/cifar10_cpu_faithful.json): kNN 0.427 on the test images, random weights 0.320,
+raw pixels 0.322; NMI of the labels 0.146.
 """
 
 from selabel_tf.config import Augment, Config, Data, Evaluation, Label, Model, Optimizer

@@ -12,9 +12,4 @@ from configs import cifar10_cpu
 
 def get_config():
     base = cifar10_cpu.get_config()
-    return replace(
-        base,
-        name="cifar10_cpu_opt0",
-        model=replace(base.model, num_clusters=(128,)),
-        label=replace(base.label, num_relabels=0),
-    )
+    return replace(base, name="cifar10_cpu_opt0", label=replace(base.label, num_relabels=0))

@@ -1,7 +1,7 @@
 r"""SeLa- + Rot + more aug. at the size of cifar10_cpu.
 
     python -m tools.retrain --config=configs/cifar10_cpu_retrain_rot_moreaug.py \
-        --workdir=runs/cifar10_cpu_retrain_rot_moreaug --labels=runs/cifar10_cpu
+        --workdir=runs/cifar10_cpu_retrain_rot_moreaug --labels=runs/cifar10_cpu_faithful
 
 cifar10_cpu_retrain_rot, and every training image is also equalized, stretched in contrast or sharpened, one of the
 three at random: labels that do not change allow for heavier augmentation.

@@ -1,4 +1,4 @@
-"""SeLa + Rot: cifar10_cpu with the rotation head beside self-labelling, both from the start. Ours, not the paper's.
+"""SeLa + Rot: cifar10_cpu_faithful with the rotation head beside self-labelling, both from the start. Ours.
 
     python -m tools.train --config=configs/cifar10_cpu_rot.py --workdir=runs/cifar10_cpu_rot
 
@@ -11,9 +11,9 @@ Not run by us.
 
 from dataclasses import replace
 
-from configs import cifar10_cpu
+from configs import cifar10_cpu_faithful
 
 
 def get_config():
-    base = cifar10_cpu.get_config()
+    base = cifar10_cpu_faithful.get_config()
     return replace(base, name="cifar10_cpu_rot", model=replace(base.model, objectives=("labels", "rotation")))

@@ -1,4 +1,4 @@
-"""The RotNet baseline of cifar10_cpu: the same network learns to tell four rotations apart, and no labels at all.
+"""The RotNet baseline of cifar10_cpu_faithful: the same network tells four rotations apart and learns no labels.
 
     python -m tools.train --config=configs/cifar10_cpu_rotnet.py --workdir=runs/cifar10_cpu_rotnet
 
@@ -9,11 +9,11 @@ Not run by us.
 
 from dataclasses import replace
 
-from configs import cifar10_cpu
+from configs import cifar10_cpu_faithful
 
 
 def get_config():
-    base = cifar10_cpu.get_config()
+    base = cifar10_cpu_faithful.get_config()
     return replace(
         base,
         name="cifar10_cpu_rotnet",

@@ -156,11 +156,25 @@ class SelfLabelModel(keras.Model):
             return values
         count = small.shape[1]
         together = tf.reshape(small, [-1, *small.shape[2:]])
-        z = self.backbone.call(together, training=training)  # not backbone(...): that insists on its own image size
+        z = self.small_features(together, training=training)
         losses = self.objectives["labels"].judge(z, tf.repeat(index, count), training)["loss"]
         of_small = tf.reduce_mean(tf.reshape(losses, [-1, count]), axis=1)
         change = (of_small - values["labels_loss"]) * count / (1 + count)
         return values | {name: values[name] + change for name in ("loss", "labels_loss")}
+
+    def small_features(self, images, training=False):
+        """Features [B, D] of images of another size than the backbone was made for; refuses where it has none."""
+        try:
+            z = self.backbone.call(images, training=training)  # not backbone(...), which insists on its own size
+        except ValueError:
+            z = None
+        if z is None or z.shape[-1] != self.feature_size:
+            size = "x".join(map(str, images.shape[1:3]))
+            raise ValueError(
+                f"The backbone {self.backbone.name} has no features of small crops, {size}: it must average over all "
+                "places of an image, as a ResNet does. Take such a backbone, or no small crops."
+            )
+        return z
 
     def _track(self, values):
         """Takes values per example [B] into the metrics, and returns those so far over all replicas. Each replica has

@@ -4,6 +4,7 @@ import math
 from dataclasses import dataclass, replace
 
 import keras
+import tensorflow as tf
 
 from .. import json_file
 from ..data import digits, from_folder, from_tfds, imbalanced
@@ -104,6 +105,9 @@ def make_model(config, source):
     finally:
         keras.config.set_dtype_policy(usual)
     model.optimizer.build(model.trainable_variables)
+    if config.augment.small_crops:
+        size = config.augment.small_size
+        model.small_features(tf.zeros((1, size, size, source.image_shape[2])))  # refused now rather than in `fit`
     return model
 
 

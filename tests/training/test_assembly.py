@@ -1,3 +1,5 @@
+from dataclasses import replace
+
 import keras
 import numpy as np
 import pytest
@@ -39,6 +41,9 @@ def test_small_crops_are_the_configs_and_of_training_only(small_config):
     augment = Augment(policy="crop_flip", small_crops=2, small_size=8, small_area=(0.1, 0.3))
     config = small_config(augment=augment, label=Label(policy="flip"))
     source = assembly.make_source(config)
+    with pytest.raises(ValueError, match="The backbone small_conv has no features of small crops, 8x8"):
+        assembly.make_model(config, source)
+    assembly.make_model(replace(config, model=Model("resnet18_cifar", width=2, num_clusters=(3,))), source)
     assert source.train_batches(4).element_spec[0][1].shape[1:] == (2, 8, 8, 1)
     views = assembly.make_labelling(config, source).options["view_source"]
     assert views.policy == "flip" and views.train_batches(4).element_spec[0].shape[1:] == source.image_shape

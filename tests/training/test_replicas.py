@@ -6,27 +6,32 @@ import pytest
 import tensorflow as tf
 
 from selabel_tf.data import digits
-from selabel_tf.models import SelfLabelModel, backbone
+from selabel_tf.models import Projection, SelfLabelModel, backbone
 from selabel_tf.training import CoupledSGD, SelfLabelCallback
 
 N = 111  # batches of 20, the last of eleven images: six for one replica, five for the other
 EPOCHS = 4  # 24 steps
 
 
-@pytest.fixture(scope="module")
-def results(two_replicas):
-    return [train(tf.distribute.get_strategy()), train(two_replicas)]
+@pytest.fixture(scope="module", params=["the method", "soft labels, projection, small crops"])
+def results(request, two_replicas):
+    plain = request.param == "the method"
+    return [train(strategy, plain) for strategy in (tf.distribute.get_strategy(), two_replicas)]
 
 
-def train(strategy):
+def train(strategy, plain):
     source = digits().subset(range(N))
+    if not plain:
+        source = source.augmented("crop_flip").with_small_crops(2, 8)
     # float64: in float32 the order of sums, which depends on the number of cores, grows to visible size in 20 steps
     keras.config.set_dtype_policy("float64")
     try:
         with strategy.scope():
             keras.utils.set_random_seed(3)
-            trunk = backbone("small_conv", (16, 16, 1), synchronized=True)
-            model = SelfLabelModel(trunk, [5, 7], N)
+            name, options = ("small_conv", {}) if plain else ("resnet18_cifar", {"width": 2})
+            trunk = backbone(name, (16, 16, 1), synchronized=True, **options)
+            extra = {} if plain else {"projection": Projection((12, 6), 0.2, synchronized=True), "spread": 3}
+            model = SelfLabelModel(trunk, [5, 7], N, **extra)
             model.compile(CoupledSGD(0.01, momentum=0.9, l2=5e-4))
     finally:
         keras.config.set_dtype_policy("float32")
