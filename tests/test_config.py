@@ -289,6 +289,20 @@ def test_the_hash_changes_with_any_value_and_with_nothing_else():
     assert cfg.config_hash(small(label=cfg.Label(lambda_=25))) in hashes
 
 
+def test_a_field_that_comes_to_be_later_leaves_the_hash_alone():
+    @dataclasses.dataclass(frozen=True)
+    class Later(cfg.Label):
+        new: int = 3
+
+    def hash_with(label):
+        config = small()
+        object.__setattr__(config, "label", label)  # a Config takes a Label only
+        return cfg.config_hash(config)
+
+    assert hash_with(Later()) == cfg.config_hash(small())
+    assert hash_with(Later(new=4)) != cfg.config_hash(small())
+
+
 def test_differences_name_each_changed_field():
     changed = small(epochs=5, label=cfg.Label(lambda_=10))
     assert cfg.differences(small(), changed) == ["label.lambda_: 25.0 -> 10.0", "epochs: 3 -> 5"]

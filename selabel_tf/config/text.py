@@ -96,9 +96,24 @@ def assignments(old: Config, new: Config) -> list[str]:
 
 
 def config_hash(config: Config) -> str:
-    """sha256, in hex, of the values alone: the JSON's layout and the order of fields do not count."""
-    canonical = json.dumps(dataclasses.asdict(config), sort_keys=True, separators=(",", ":"), allow_nan=False)
+    """sha256, in hex, of the values that are not their fields' defaults: a field that comes to be later leaves it alone.
+
+    The JSON's layout and the order of fields do not count.
+    """
+    canonical = json.dumps(_told(config), sort_keys=True, separators=(",", ":"), allow_nan=False)
     return hashlib.sha256(canonical.encode()).hexdigest()
+
+
+def _told(section):
+    """Field -> value, of those that differ from their default."""
+    told = {}
+    for field in dataclasses.fields(section):
+        value = getattr(section, field.name)
+        if dataclasses.is_dataclass(value):
+            told[field.name] = _told(value)
+        elif value != field.default:
+            told[field.name] = value
+    return told
 
 
 def _find(config, path):
