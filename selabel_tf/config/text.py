@@ -96,7 +96,7 @@ def assignments(old: Config, new: Config) -> list[str]:
 
 
 def config_hash(config: Config) -> str:
-    """sha256, in hex, of the values that are not their fields' defaults: a field that comes to be later leaves it alone.
+    """sha256, in hex, of the values that are not their fields' defaults: a new field leaves it alone.
 
     The JSON's layout and the order of fields do not count.
     """
