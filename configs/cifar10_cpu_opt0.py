@@ -2,7 +2,8 @@
 
     python -m tools.train --config=configs/cifar10_cpu_opt0.py --workdir=runs/cifar10_cpu_opt0
 
-Not run by us.
+The authors' recipe with random labels, seed 0 (configs/results/cifar10_trials.json): kNN 27.0 %, linear probe 26.0 %.
+This very config: not run by us.
 """
 
 from dataclasses import replace

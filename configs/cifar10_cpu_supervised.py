@@ -2,7 +2,8 @@
 
     python -m tools.train --config=configs/cifar10_cpu_supervised.py --workdir=runs/cifar10_cpu_supervised
 
-Not run by us.
+The authors' recipe with the classes as labels, seed 0 (configs/results/cifar10_trials.json): kNN 75.7 %, linear probe
+76.6 %. This very config: not run by us.
 """
 
 from dataclasses import replace
