@@ -5,11 +5,11 @@
 The small ones cost (s / h)^2 of a large one each, and learn the same label. Label passes and evaluation see none.
 """
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import tensorflow as tf
 
-from selabel_tf.data.augment import Augmentation
+from selabel_tf.data.augment import POLICIES, Augmentation
 
 
 @dataclass(frozen=True)
@@ -37,3 +37,17 @@ class MultiCrop:
 
     def _split(self, factors):
         return tf.split(factors, [self.large.num_factors] + [self.small.num_factors] * self.count, axis=1)
+
+
+def small_version(augmentation: Augmentation, size, area) -> Augmentation:
+    """The same policy for crops of size x size pixels that show a share of the image in the range `area`."""
+    if "crop" not in augmentation.policy.steps:
+        raise ValueError(
+            f"Small crops need an augmentation policy that crops, and {augmentation.name!r} does not. "
+            f"Such do: {', '.join(name for name, policy in POLICIES.items() if 'crop' in policy.steps)}."
+        )
+    low, high = area
+    if not 0 < low <= high <= 1:
+        raise ValueError(f"area={tuple(area)}: expected (smallest, largest) share of the image, e.g. (0.08, 0.4).")
+    shape = (size, size, augmentation.image_shape[2])
+    return replace(augmentation, image_shape=shape, area=(float(low), float(high)))

@@ -5,7 +5,6 @@ by relative path, TFDS examples by (shard, position in the shard). `ids[i]` is t
 for. True classes, where a set has them, serve evaluation only and never enter a batch.
 """
 
-import dataclasses
 import functools
 import hashlib
 from collections.abc import Callable
@@ -16,7 +15,7 @@ import tensorflow as tf
 from selabel_tf.data import augment, pipeline
 from selabel_tf.data.folder import open_folder
 from selabel_tf.data.image_header import read_size, stamp
-from selabel_tf.data.multi_crop import MultiCrop
+from selabel_tf.data.multi_crop import MultiCrop, small_version
 from selabel_tf.data.readers import ArrayReader, FileReader, threads
 
 RAM_LIMIT = 2 * 1024**3  # bytes of decoded pixels up to which a TFDS set is held in RAM
@@ -103,19 +102,9 @@ class Source:
 
         area: range of the share of the image that a small crop shows. The policy's other steps are theirs as well.
         """
-        count = pipeline.whole_number("count", count, 1)
-        size = pipeline.whole_number("size", size, 1)
+        count, size = pipeline.whole_number("count", count, 1), pipeline.whole_number("size", size, 1)
         augmentation = self._ready_augmentation()
-        if "crop" not in augmentation.policy.steps:
-            raise ValueError(
-                f"Small crops need an augmentation policy that crops, and {augmentation.name!r} does not. "
-                f"Such do: {', '.join(name for name, policy in augment.POLICIES.items() if 'crop' in policy.steps)}."
-            )
-        low, high = area
-        if not 0 < low <= high <= 1:
-            raise ValueError(f"area={tuple(area)}: expected (smallest, largest) share of the image, e.g. (0.08, 0.4).")
-        shape = (size, size, augmentation.image_shape[2])
-        small = dataclasses.replace(augmentation, image_shape=shape, area=(float(low), float(high)))
+        small = small_version(augmentation, size, area)
         return self._with(self._reader, self.ids, lambda: self.classes, augmentation, (small, count))
 
     def subset(self, rows) -> "Source":
