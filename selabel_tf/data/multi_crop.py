@@ -2,7 +2,8 @@
 
     (large [B, h, w, c], small [B, count, s, s, c])     all of one image, each with random numbers of its own
 
-The small ones cost (s / h)^2 of a large one each, and learn the same label. Label passes and evaluation see none.
+The small ones cost little more than (s / h)^2 of a large one each, and learn the same label. Label passes and
+evaluation see none.
 """
 
 from dataclasses import dataclass, replace

@@ -7,13 +7,19 @@ in their order. It is written as a whole or not at all, and removed when the pro
 import io
 import json
 import operator
+import struct
 import zipfile
+import zlib
 from pathlib import Path
 
 import numpy as np
 
 from ..atomic_file import write_atomically
 from ..json_file import parse
+
+# What NumPy, zipfile and JSON raise of a file that is torn, or was never ours: an absurd shape wants absurd memory.
+UNREADABLE = (OSError, ValueError, LookupError, TypeError, EOFError, RuntimeError, MemoryError, OverflowError)
+UNREADABLE += (zipfile.BadZipFile, zlib.error, struct.error)
 
 
 class UnfinishedProbe:
@@ -46,7 +52,7 @@ class UnfinishedProbe:
                 about = parse(str(file["about"]))
                 settings, done = dict(about["settings"]), operator.index(about["done"])
                 values = [file[_key(number)] for number in range(len(file.files) - 1)]
-        except Exception:  # whatever is wrong with it: nothing is lost by beginning anew
+        except UNREADABLE:  # nothing is lost by beginning anew
             self.say(f"{self.path} cannot be read: starting anew.")
             return 0
         changed = sorted(

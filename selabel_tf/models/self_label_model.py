@@ -164,16 +164,17 @@ class SelfLabelModel(keras.Model):
 
     def small_features(self, images, training=False):
         """Features [B, D] of images of another size than the backbone was made for; refuses where it has none."""
+        z, cause = None, None
         try:
             z = self.backbone.call(images, training=training)  # not backbone(...), which insists on its own size
-        except ValueError:
-            z = None
+        except ValueError as error:
+            cause = error
         if z is None or z.shape[-1] != self.feature_size:
             size = "x".join(map(str, images.shape[1:3]))
             raise ValueError(
                 f"The backbone {self.backbone.name} has no features of small crops, {size}: it must average over all "
                 "places of an image, as a ResNet does. Take such a backbone, or no small crops."
-            )
+            ) from cause
         return z
 
     def _track(self, values):
