@@ -104,6 +104,7 @@ RECIPES = {
     "imagenet_resnet50": {**IMAGENET, "model.backbone": "resnet50v2"},
     "cifar10_cpu_faithful": CPU,
     "cifar10_cpu": BEST,
+    "cifar10_cpu_full": {**BEST, "data.examples_per_class": 0, "label.num_relabels": 72, "epochs": 24},
     "cifar10_cpu_kmeans": {**BEST, "label.labeller": "kmeans"},
     "cifar10_cpu_supervised": {**BEST, "model.num_clusters": (10,), "label.labeller": "given"},
     "cifar10_cpu_opt0": {**BEST, "label.num_relabels": 0},
