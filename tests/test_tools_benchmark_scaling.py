@@ -7,6 +7,7 @@ def test_steps_and_label_passes_of_all_sizes_are_measured(python, tmp_path):
     done = python("-m", "tools.benchmark_scaling", *flags)
     assert done.returncode == 0, done.stderr
     figures = json.loads((tmp_path / "scaling.json").read_text())
+    assert figures["command"] == f"python -m tools.benchmark_scaling {' '.join(sizes)}"
     assert [(step["replicas"], step["batch_size"]) for step in figures["training"]] == [(1, 2), (2, 2)]
     assert all(step["images_per_second"] > 0 for step in figures["training"])
     large, small = figures["label_passes"]

@@ -63,6 +63,14 @@ def test_torchs_network_has_as_many_parameters_as_ours():
     assert sum(p.numel() for p in theirs.parameters()) == sum(w.value.numpy().size for w in ours.trainable_weights)
 
 
+def test_torchs_step_is_timed_in_a_process_of_its_own(python):
+    pytest.importorskip("torch")
+    options = {"width": 4, "size": 32, "batch_size": 5, "heads": 2, "clusters": 3, "turn": 2, "threads": 1}
+    done = python("-m", "tools.torch_step", json.dumps(options | {"channels_last": True}), stdin="\n\n\n")
+    turns = [json.loads(line) for line in done.stdout.splitlines()]
+    assert len(turns) == 3 and all(clock > 0 and processor > 0 for clock, processor in turns)
+
+
 def test_an_unknown_network_is_answered_with_those_there_are(python):
     done = python("-m", "tools.benchmark_training", "--networks=resnet")
     assert done.returncode == 1

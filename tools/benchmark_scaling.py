@@ -145,6 +145,10 @@ def draw(figures, path):
     figure.savefig(path, dpi=80)
 
 
+def chosen(flag):
+    return f"--{flag.name}={','.join(flag.value)}"
+
+
 def main(_):
     replicas, batches = (list(map(int, flag.value)) for flag in (REPLICAS, BATCHES))
     sizes = []
@@ -164,7 +168,7 @@ def main(_):
             keras.backend.clear_session()
             progress.update(progress.done + 1)
     figures = {
-        "command": "python -m tools.benchmark_scaling",
+        "command": " ".join(["python -m tools.benchmark_scaling", *map(chosen, (REPLICAS, BATCHES, SIZES))]),
         "date": datetime.now(UTC).strftime("%Y-%m-%d"),
         "machine": f"{os.cpu_count()} {platform.machine()} cores, "
         f"{len(tf.config.list_physical_devices('GPU')) or 'no'} GPU",

@@ -19,11 +19,14 @@ the small ResNet is timed in both channel layouts of TensorFlow as well.
 
 import tools.quiet  # noqa: F401  isort: skip  first: TensorFlow is loud
 
+import atexit
 import importlib.util
 import json
 import os
 import platform
 import statistics
+import subprocess
+import sys
 import time
 from dataclasses import asdict, dataclass, replace
 from datetime import UTC, datetime
@@ -76,7 +79,7 @@ TORCH = {False: "PyTorch step, channels first", True: "PyTorch step, channels la
 
 
 def contestants(network):
-    """name -> function that works on network.turn batches; returns the seconds it took of (clock, processor)."""
+    """name -> function that works on network.turn batches."""
     shape, count = (network.size, network.size, 3), network.batch_size * network.turn
     options = {"width": network.width} if network.width else {}
     pixels = np.random.default_rng(0).integers(256, size=(count, *shape), dtype=np.uint8)
@@ -111,16 +114,31 @@ def contestants(network):
     if XLA.value:
         found[XLA_STEP] = supervised(True)
     if network.backbone == "resnet18_cifar" and importlib.util.find_spec("torch"):
-        if THREADS.value:  # before torch is loaded: its backward pass runs in threads that set_num_threads misses
-            os.environ["OMP_NUM_THREADS"] = str(THREADS.value)
-        from tools import torch_step
-
-        labels = model.labels[index.numpy()]
-        shared = {"width": network.width, "clusters": clusters[0], "threads": THREADS.value or os.cpu_count()}
         for last, name in TORCH.items():
-            step = torch_step.make_step(images.numpy(), labels, channels_last=last, **shared)
-            found[name] = lambda step=step: [step() for _ in range(network.turn)]
+            found[name] = torch_turns(network, clusters[0], last)
     return found
+
+
+def torch_turns(network, clusters, channels_last):
+    """A function that lets PyTorch work, in a process of its own; returns the (clock, processor) seconds it took."""
+    threads = THREADS.value or os.cpu_count()
+    options = {name: getattr(network, name) for name in ("width", "size", "batch_size", "heads", "turn")}
+    options |= {"clusters": clusters, "channels_last": channels_last, "threads": threads}
+    process = subprocess.Popen(
+        [sys.executable, "-m", "tools.torch_step", json.dumps(options)],
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        text=True,
+        env={**os.environ, "OMP_NUM_THREADS": str(threads)},  # its backward pass runs in threads of OpenMP
+    )
+    atexit.register(process.kill)
+
+    def turn():
+        process.stdin.write("\n")
+        process.stdin.flush()
+        return np.array(json.loads(process.stdout.readline()))
+
+    return turn
 
 
 def label_pass(relabeller, heads):
@@ -145,6 +163,7 @@ def measure(turns, label):
                 whole = now() - start
                 if turn and name == FEATURES:
                     seconds[SOLVES].append((whole - part).tolist())
+                if name in (FEATURES, *TORCH.values()):
                     whole = part
                 if turn:
                     seconds[name].append(whole.tolist())
