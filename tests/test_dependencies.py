@@ -22,6 +22,7 @@ ROOMS = {
     "atomic_file",
     "json_file",
     "reader_errors",
+    "untuned",
     "evaluation",
     "export",
     "training",
@@ -29,7 +30,7 @@ ROOMS = {
 
 # room -> the rooms it may import besides itself. Rooms that know nothing of each other share tensors only.
 ALLOWED = {
-    "data": set(),
+    "data": {"untuned"},
     "models": set(),
     "labelling": set(),  # the solvers
     "relabel": {"labelling", "features"},
@@ -38,7 +39,8 @@ ALLOWED = {
     "atomic_file": set(),
     "json_file": set(),
     "reader_errors": set(),
-    "evaluation": {"features", "atomic_file", "json_file"},
+    "untuned": set(),
+    "evaluation": {"features", "atomic_file", "json_file", "untuned"},
     "export": {"features", "atomic_file", "json_file"},
     "training": ROOMS,
     "tools": ROOMS | {"selabel_tf"},

@@ -28,6 +28,7 @@ import selabel_tf as sl
 from selabel_tf.evaluation.report import Table, format_table
 from selabel_tf.labelling.relabel import Relabeller
 from selabel_tf.training import CoupledSGD
+from selabel_tf.untuned import untuned
 from tools import console
 
 REPLICAS = flags.DEFINE_list("replicas", ["1", "2"], "Numbers of logical CPU devices to train on.")
@@ -56,7 +57,7 @@ def training(replicas, batch_size):
         model.compile(CoupledSGD(0.01, l2=5e-4))
     images = np.random.default_rng(0).normal(size=(batch_size, 32, 32, 3)).astype(np.float32)
     steps = max(2, 1024 // batch_size)
-    batch = tf.data.Dataset.from_tensors((images, np.arange(batch_size))).repeat(steps)
+    batch = untuned(tf.data.Dataset.from_tensors((images, np.arange(batch_size))).repeat(steps))
     model.fit(batch.take(2), shuffle=False, verbose=0)
     start = now()
     model.fit(batch, shuffle=False, verbose=0)

@@ -42,6 +42,7 @@ from selabel_tf.evaluation.report import Table, format_table
 from selabel_tf.features import Extractor
 from selabel_tf.labelling.relabel import Relabeller
 from selabel_tf.training import CoupledSGD
+from selabel_tf.untuned import untuned
 from tools import console
 
 
@@ -90,8 +91,8 @@ def contestants(network):
     model.compile(CoupledSGD(0.01, l2=5e-4))
     trunk = sl.backbone(network.backbone, shape, **options)
     (images, index), *_ = source.train_batches(network.batch_size).take(1)
-    same = tf.data.Dataset.from_tensors((images, index)).repeat(network.turn)
-    classes = tf.data.Dataset.from_tensors((images, index % 10)).repeat(network.turn)
+    same = untuned(tf.data.Dataset.from_tensors((images, index)).repeat(network.turn))
+    classes = untuned(tf.data.Dataset.from_tensors((images, index % 10)).repeat(network.turn))
 
     def supervised(jit_compile):
         copy = keras.models.clone_model(trunk)

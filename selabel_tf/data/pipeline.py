@@ -17,8 +17,11 @@ from collections.abc import Callable
 import numpy as np
 import tensorflow as tf
 
+from ..untuned import untuned
+
 TRAINING, VIEWS = 0, 1  # streams: label passes never show what training shows
 ORDER, FACTORS = 0, 1
+PREFETCHED = 4  # finished batches that may wait for the network
 
 
 def _words(count, seed, stream, epoch, purpose):
@@ -103,14 +106,15 @@ def _batches(reader, batch_size, plan, num_factors, crop, finish, first_batch=0)
     # Several workers: each takes its share of the batches. There are no files that could be shared out.
     options.experimental_distribute.auto_shard_policy = tf.data.experimental.AutoShardPolicy.DATA
     # Uneven batches are large before the crop (256 photographs: 150 MB), so few are worked on at once.
-    return (
+    dataset = (
         tf.data.Dataset.from_generator(rows, output_signature=signature)
         .prefetch(1)
         .map(augment, num_parallel_calls=2 if uneven else tf.data.AUTOTUNE)
         .apply(tf.data.experimental.assert_cardinality(num_batches - first_batch))
-        .prefetch(tf.data.AUTOTUNE)
+        .prefetch(PREFETCHED)
         .with_options(options)
     )
+    return untuned(dataset)
 
 
 def _pack(images):

@@ -11,6 +11,7 @@ import keras
 import numpy as np
 import tensorflow as tf
 
+from ..untuned import untuned
 from . import logistic
 from .probe_state import UnfinishedProbe
 
@@ -79,7 +80,7 @@ class StoredFeatures:
         )
         dataset = tf.data.Dataset.from_generator(batches, output_signature=signature)
         count = -(-self.num_examples // batch_size)
-        return dataset.apply(tf.data.experimental.assert_cardinality(count)).prefetch(2)
+        return untuned(dataset.apply(tf.data.experimental.assert_cardinality(count)).prefetch(2))
 
 
 def by_sgd(probes, examples, schedule, optimizer, *, seed=0, unfinished=None, callbacks=()):
