@@ -12,28 +12,34 @@ from selabel_tf.evaluation.probe_training import StoredFeatures
 from selabel_tf.untuned import untuned
 
 pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="threads are counted in /proc")
-IMAGES = np.zeros((64, 4, 4, 3), np.uint8)
+FEATURES = StoredFeatures(np.zeros((64, 3), np.float32), np.zeros(64, int))
+IMAGES = data.from_arrays(np.zeros((64, 4, 4, 3), np.uint8)).augmented("flip")
 
 
-def tuners():
-    names = [task.read_text().strip() for task in Path("/proc/self/task").glob("*/comm")]
-    return sum(name.startswith("tf_data_model") for name in names)
+def threads_of(dataset):
+    """How many one iteration adds to the process."""
 
+    def count():
+        return len(list(Path("/proc/self/task").iterdir()))
 
-def tuners_of(dataset):
-    """Threads that one iteration adds."""
-    before, iterator = tuners(), iter(dataset)
+    next(iter(dataset))  # what is started once and stays
+    before, iterator = count(), iter(dataset)
     next(iterator)
-    return tuners() - before
+    return count() - before
+
+
+def tuned(dataset):
+    options = tf.data.Options()
+    options.autotune.enabled = True
+    return dataset.with_options(options)
 
 
 def stock():
     return tf.data.Dataset.range(64).map(lambda i: i + 1, num_parallel_calls=tf.data.AUTOTUNE).prefetch(1)
 
 
-def test_a_stock_dataset_is_tuned_by_a_thread_and_an_untuned_one_is_not():
-    assert tuners_of(stock()) == 1
-    assert tuners_of(untuned(stock())) == 0
+def test_a_stock_dataset_is_tuned_by_one_more_thread():
+    assert threads_of(stock()) == threads_of(tuned(stock())) == threads_of(untuned(stock())) + 1
 
 
 def test_what_an_untuned_dataset_holds_is_the_same_and_its_other_options_stay():
@@ -45,13 +51,15 @@ def test_what_an_untuned_dataset_holds_is_the_same_and_its_other_options_stay():
 
 
 @pytest.mark.parametrize(
-    ("kind", "options"),
-    [("train", {}), ("view", {"position": 0}), ("plain", {}), ("ten_crop", {})],
+    "batches",
+    [
+        lambda: IMAGES.train_batches(8),
+        lambda: IMAGES.view_batches(8, position=0),
+        lambda: IMAGES.plain_batches(8),
+        lambda: IMAGES.ten_crop_batches(8),
+        lambda: FEATURES.train_batches(8),
+    ],
+    ids=["training", "label pass", "plain", "ten crops", "probe"],
 )
-def test_no_batches_of_a_source_are_tuned(kind, options):
-    source = data.from_arrays(IMAGES).augmented("flip")
-    assert tuners_of(getattr(source, f"{kind}_batches")(8, **options)) == 0
-
-
-def test_nor_are_those_that_probes_are_trained_on():
-    assert tuners_of(StoredFeatures(np.zeros((64, 3), np.float32), np.zeros(64, int)).train_batches(8)) == 0
+def test_no_batches_of_ours_are_tuned(batches):
+    assert threads_of(tuned(batches())) == threads_of(batches()) + 1
