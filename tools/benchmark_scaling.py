@@ -127,23 +127,44 @@ def tables(figures):
 
 
 def draw(figures, path):
-    """Processor seconds and memory of label passes against N, K and H, on logarithmic axes."""
+    """Label passes against N, K and H, in processor seconds and GiB; steps against the batch size, in images/s."""
     from matplotlib.figure import Figure
+    from matplotlib.ticker import NullFormatter
 
-    figure = Figure(figsize=(7.5, 2.6), layout="constrained")
-    axes = figure.subplots(1, 3, sharey=True)
+    def scale(axis, sizes):
+        axis.set_xscale("log")
+        axis.set_xticks(sizes, [f"{size // 1000}k" if size % 1000 == 0 else str(size) for size in sizes], fontsize=7)
+        axis.xaxis.set_minor_formatter(NullFormatter())
+
+    figure = Figure(figsize=(10, 2.8), layout="constrained")
+    *passes, steps = figure.subplots(1, 4)
     names = {"images": "N", "clusters": "K", "heads": "H"}
     usual = {"images": 20000, "clusters": 128, "heads": 1}
-    for axis, (field, symbol) in zip(axes, names.items(), strict=True):
+    for axis, (field, symbol) in zip(passes, names.items(), strict=True):
         fixed = {other: value for other, value in usual.items() if other != field}
         rows = [r for r in figures["label_passes"] if all(r[other] == value for other, value in fixed.items())]
         rows.sort(key=lambda row: row[field])
         sizes = [row[field] for row in rows]
         axis.loglog(sizes, [row["processor_seconds"] for row in rows], "o-", label="processor s")
         axis.loglog(sizes, [row["peak_bytes"] / 2**30 for row in rows], "s--", label="GiB")
+        scale(axis, sizes)
         axis.set_xlabel(f"{symbol}   ({', '.join(f'{names[o]} = {v}' for o, v in fixed.items())})", fontsize=8)
-    axes[0].legend(fontsize=8)
-    figure.savefig(path, dpi=80)
+        axis.set_title("label pass", fontsize=8)
+    low, high = zip(*(axis.get_ylim() for axis in passes), strict=True)
+    for axis in passes:
+        axis.set_ylim(min(low), max(high))
+    passes[0].legend(fontsize=8)
+    for replicas in sorted({row["replicas"] for row in figures["training"]}):
+        rows = sorted((r for r in figures["training"] if r["replicas"] == replicas), key=lambda row: row["batch_size"])
+        sizes = [row["batch_size"] for row in rows]
+        steps.plot(sizes, [row["images_per_second"] for row in rows], "o-", label=f"{replicas} x CPU, images/s")
+        scale(steps, sizes)
+    if figures["training"]:
+        steps.set_ylim(0)
+        steps.legend(fontsize=8)
+    steps.set_xlabel("batch size", fontsize=8)
+    steps.set_title("training step", fontsize=8)
+    figure.savefig(path, dpi=90)
 
 
 def chosen(flag):
