@@ -24,6 +24,7 @@ def measured(benchmark, tmp_path_factory):
         "--lambdas=7",
         "--solvers=ours,two_updates",
         "--bandwidth=1009x101",
+        "--rounding=1023x31",
         f"--output={folder / 'out.json'}",
     )
     assert done.returncode == 0, done.stderr
@@ -46,6 +47,17 @@ def test_the_table_has_a_row_for_every_solver_and_problem(measured):
     assert table.count("499x263") == 2 and table.count("real.npy 211x13") == 2
     assert numbers["bandwidth"][0]["ratio_least"] > 0 and "1009x101" in table
     assert "All numbers: " in output
+
+
+def test_balanced_rounding_is_timed_and_its_sizes_and_cost_are_told(measured):
+    output, numbers = measured
+    (result,) = numbers["rounding"]
+    assert (result["smallest"], result["largest"]) == (33, 33)
+    assert result["bound"] <= result["cost"] <= 1.02 * result["bound"]
+    assert result["rounding_over_one_pass"] == pytest.approx(
+        result["rounding_seconds"] / result["solve_seconds"] * result["passes"]
+    )
+    assert "1023x31" in output[output.index("Balanced rounding after a solve at lambda 25") :]
 
 
 def test_what_does_not_fit_into_memory_is_left_out_with_its_need(benchmark):

@@ -3,6 +3,7 @@
     python -m tools.benchmark_sinkhorn --sizes=50000x1000 --lambdas=10,25 --output=sinkhorn.json
     python -m tools.benchmark_sinkhorn --sizes= --scores=log_p.npy --lambdas=25
     python -m tools.benchmark_sinkhorn --sizes= --bandwidth=200000x1000,66667x3000 --scaling=50000,100000,200000,400000
+    python -m tools.benchmark_sinkhorn --sizes= --rounding=1000000x3000
 
 Solvers: `ours`; `two_updates`, the iteration of the paper in float64 NumPy; `pot_log` and `pot_stabilized`, POT's, when
 it is installed (pip install pot). All stop at the same L1 marginal error. Synthetic scores are heavy-tailed:
@@ -29,6 +30,7 @@ from selabel_tf.evaluation.report import Table, format_table
 from selabel_tf.labelling import storage
 from selabel_tf.labelling.kernel import Kernel
 from selabel_tf.labelling.reading import Reader
+from selabel_tf.labelling.rounding import balanced_labels
 from selabel_tf.labelling.scores import RowBlocks
 from selabel_tf.labelling.sinkhorn import solve
 from tools import console
@@ -49,6 +51,7 @@ MEMORY = flags.DEFINE_float("memory_gib", 0, "Memory that a solver may plan with
 BANDWIDTH = flags.DEFINE_list("bandwidth", [], "Sizes at which a pass is timed against tf.reduce_sum of equal bytes.")
 SCALING = flags.DEFINE_list("scaling", [], "Numbers of examples over which to fit the exponent of our seconds.")
 SCALING_CLUSTERS = flags.DEFINE_integer("scaling_clusters", 1000, "Clusters of the --scaling problems.")
+ROUNDING = flags.DEFINE_list("rounding", [], "Sizes at which balanced rounding is timed after a solve at lambda 25.")
 OUTPUT = flags.DEFINE_string("output", None, "File for all results as JSON.")
 JOB = flags.DEFINE_string("job", None, "One solver on one problem, as JSON; used by this program itself.")
 
@@ -84,13 +87,18 @@ class Problem:
         return matrix
 
 
-def ours(problem, job):
-    """(log_alpha [K], passes, seconds)"""
+def prepared(problem, job):
+    """The scores as the library would store them. They are there before the clock starts, for the others too."""
     features = 0 if job["scores"] else FEATURES
     plan = storage.plan_storage(problem.rows, problem.clusters, features, job["memory"], 0)
     # TensorFlow compiles once, for all sizes; threads and libraries come up
     solve(problem.block(0, min(problem.rows, 10_000))[:, :300], lambda_=job["lambda"])
-    blocks = problem.blocks(plan.kind)  # the scores are there before the clock starts, for the others too
+    return problem.blocks(plan.kind)
+
+
+def ours(problem, job):
+    """(log_alpha [K], passes, seconds)"""
+    blocks = prepared(problem, job)
     options = {"lambda_": job["lambda"], "tolerance": job["tolerance"], "max_passes": job["max_passes"]}
     seconds = []
     while not seconds or (len(seconds) < TURNS and sum(seconds) < TURNS * SHORT):
@@ -118,6 +126,33 @@ def two_updates(problem, job):
     return np.log(alpha), passes, time.perf_counter() - start
 
 
+def rounded(problem, job):
+    """What balanced rounding takes and how good it is, beside the solve before it."""
+    blocks = prepared(problem, job)
+    start = time.perf_counter()
+    solution = solve(blocks, lambda_=job["lambda"], tolerance=job["tolerance"], max_passes=job["max_passes"])
+    solved = time.perf_counter()
+    labels = balanced_labels(blocks, solution.log_alpha, lambda_=job["lambda"])
+    done = time.perf_counter()
+    sizes = np.bincount(labels, minlength=problem.clusters)
+    total, row = 0.0, 0
+    for block in problem.blocks("recompute"):
+        chosen = labels[row : row + len(block), None]
+        total -= float(np.take_along_axis(np.asarray(block), chosen, axis=1).sum(dtype=np.float64))
+        row += len(block)
+    return {
+        "solve_seconds": solved - start,
+        "passes": solution.num_passes,
+        "rounding_seconds": done - solved,
+        "rounding_over_one_pass": (done - solved) / ((solved - start) / solution.num_passes),
+        "smallest": int(sizes.min()),
+        "largest": int(sizes.max()),
+        "cost": total / problem.rows,
+        "bound": solution.bound,
+        "peak_bytes": resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024,
+    }
+
+
 def pot(problem, job, method):
     """POT's sinkhorn_log or sinkhorn_stabilized. Its threshold is on the L2 error: L1 / sqrt(K) surely is enough."""
     import ot
@@ -135,6 +170,8 @@ def pot(problem, job, method):
 def work(job):
     """Runs one job in this process; a dictionary of what was measured."""
     problem = Problem(job)
+    if job["solver"] == "rounding":
+        return rounded(problem, job)
     if job["solver"] in ("ours", "two_updates"):
         log_alpha, passes, seconds = {"ours": ours, "two_updates": two_updates}[job["solver"]](problem, job)
     else:
@@ -161,7 +198,7 @@ def measure(solver, lambda_, *, rows=0, clusters=0, scores=""):
     job = {"solver": solver, "lambda": lambda_, "rows": rows, "clusters": clusters, "scores": scores}
     what = dict(job)
     job |= {"memory": memory, "tolerance": TOLERANCE.value, "max_passes": MAX_PASSES.value}
-    needed = SOLVERS[solver] * 8 * rows * clusters
+    needed = SOLVERS.get(solver, 0) * 8 * rows * clusters
     if solver.startswith("pot") and importlib.util.find_spec("ot") is None:
         return what | {"left_out": "POT is not installed: pip install pot"}
     if needed > memory:
@@ -235,7 +272,7 @@ def main(_):
         raise ValueError(f"Unknown solver {sorted(unknown)[0]!r}. Available: {', '.join(SOLVERS)}.")
     problems = [dict(zip(("rows", "clusters"), size(text), strict=True)) for text in SIZES.value]
     problems += [{"scores": path} for path in SCORES.value]
-    everything = {"tolerance": TOLERANCE.value, "solvers": [], "bandwidth": [], "scaling": []}
+    everything = {"tolerance": TOLERANCE.value, "solvers": [], "bandwidth": [], "scaling": [], "rounding": []}
     for problem in problems:
         for lambda_ in map(float, LAMBDAS.value):
             for solver in CHOSEN.value:
@@ -260,6 +297,14 @@ def main(_):
         rows = [[r["rows"], r["seconds"], r["passes"], r["seconds"] / r["passes"]] for r in everything["scaling"]]
         note = f"Seconds grow with examples to the power {everything['exponent']:.2f}."
         show("Our solver at lambda 25", ("examples", "seconds", "passes", "seconds per pass"), rows, note)
+    for text in ROUNDING.value:
+        rows, clusters = size(text)
+        everything["rounding"].append(measure("rounding", 25.0, rows=rows, clusters=clusters))
+    if everything["rounding"]:
+        names = ("solve_seconds", "passes", "rounding_seconds", "rounding_over_one_pass", "smallest", "largest")
+        names += ("cost", "bound", "left_out")
+        rows = [[f"{r['rows']}x{r['clusters']}", *map(r.get, names)] for r in everything["rounding"]]
+        show("Balanced rounding after a solve at lambda 25", ("size", *names), rows)
     if OUTPUT.value:
         write_atomically(OUTPUT.value, json.dumps(everything, indent=2) + "\n")
         print(f"\nAll numbers: {OUTPUT.value}")
