@@ -51,17 +51,19 @@ def now():
 def training(replicas, batch_size):
     """Images/s of a training step, by the clock and by the processor."""
     devices = [f"CPU:{number}" for number in range(replicas)]
-    strategy = tf.distribute.MirroredStrategy(devices) if replicas > 1 else tf.distribute.OneDeviceStrategy("CPU:0")
+    strategy = tf.distribute.MirroredStrategy(devices) if replicas > 1 else tf.distribute.get_strategy()
     with strategy.scope():
         model = sl.SelfLabelModel(sl.backbone("resnet18_cifar", (32, 32, 3), width=16), [128] * 10, 512)
         model.compile(CoupledSGD(0.01, l2=5e-4))
     images = np.random.default_rng(0).normal(size=(batch_size, 32, 32, 3)).astype(np.float32)
-    steps = max(2, 1024 // batch_size)
+    steps = 1 + max(4, 1024 // batch_size)
     batch = untuned(tf.data.Dataset.from_tensors((images, np.arange(batch_size))).repeat(steps))
     model.fit(batch.take(2), shuffle=False, verbose=0)
-    start = now()
-    model.fit(batch, shuffle=False, verbose=0)
-    clock, processor = (batch_size * steps / (now() - start)).tolist()
+    # TensorFlow's iterators over replicas end late (selabel_tf/untuned.py), so steps are timed by their own ends.
+    ends = []
+    timer = keras.callbacks.LambdaCallback(on_train_batch_end=lambda batch, logs: ends.append(now()))
+    model.fit(batch, shuffle=False, verbose=0, callbacks=[timer])
+    clock, processor = (batch_size * (steps - 1) / (ends[-1] - ends[0])).tolist()
     return {
         "replicas": replicas,
         "batch_size": batch_size,
