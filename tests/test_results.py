@@ -41,8 +41,9 @@ def test_the_digits_run_is_of_the_config_that_is_here():
 def test_training_figures_in_the_readme_are_the_benchmarks():
     speed = json.loads((RESULTS / "training_speed.json").read_text())
     readme = (ROOT / "README.md").read_text()
-    small = next(result for result in speed["results"] if result["network"] == "cifar10_cpu")["processor"]
+    small = next(result for result in speed["results"] if result["network"] == "cifar10_cpu")["clock"]
     assert f"a step takes {small['step_over_supervised_step']:.2f} times a plain supervised step" in readme
+    assert f"and {small['step_over_best_torch_step']:.2f} times the same step in PyTorch" in readme
     assert f"reaches {small['fit_rate_over_step_rate']:.2f} of the rate of the step alone" in readme
     assert f"{small['features_over_inference']:.2f} times a pass of plain inference" in readme
     assert speed["date"] in readme
