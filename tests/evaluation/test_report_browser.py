@@ -102,7 +102,7 @@ def test_a_cluster_opens_by_keyboard_and_shows_images_classes_and_neighbours(pag
     first, second = browser.clusters()[:2]
     browser.run("document.querySelector('.cardbox').focus()")
     browser.press(RIGHT)
-    assert browser.run("return Number(document.activeElement.dataset.cluster)") == second
+    browser.wait(f"Number(document.activeElement.dataset.cluster) === {second}")
     browser.press(ENTER)
     browser.wait("document.getElementById('cluster').open")
     labels, classes = contents.training.labels[:, 0], contents.training.classes
