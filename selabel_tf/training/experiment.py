@@ -131,6 +131,8 @@ def check_folder(config, workdir):
     if record.is_file():
         before = configs.read(record)
         changed = configs.differences(before, config)
+        if not is_finished(workdir):  # how it will be judged may still be settled
+            changed = [line for line in changed if not line.startswith("evaluation.")]
         if changed:
             raise ValueError(
                 f"{workdir} holds a run with other settings:\n  " + "\n  ".join(changed) + "\n"
