@@ -169,7 +169,8 @@ def test_the_recipe_is_as_far_above_its_baselines_as_was_asked():
     for trial in best:  # they were trained by the settings that the config has now
         settings = [text for text in trial["overrides"] if not text.startswith(("evaluation.", "seed="))]
         made = configs.override(configs.load(ROOT / trial["config"]), settings)
-        assert configs.differences(made, config) == ["name: 'cifar10_cpu_faithful' -> 'cifar10_cpu'"]
+        changed = [line for line in configs.differences(made, config) if not line.startswith("evaluation.")]
+        assert changed == ["name: 'cifar10_cpu_faithful' -> 'cifar10_cpu'"]
 
 
 def learned(numbers):

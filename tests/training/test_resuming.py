@@ -1,5 +1,6 @@
 """Runs that are stopped, damaged, moved or poisoned, and what becomes of them. Bits: test_tools_killed.py."""
 
+import json
 import os
 import resource
 import shutil
@@ -243,6 +244,16 @@ def test_other_images_are_refused_with_what_differs(tmp_path, small_config):
     (tmp_path / "7.png").rename(tmp_path / "images" / "8a.png")
     with pytest.raises(ValueError, match=r"is of another run:\n  images.fingerprint: \w+ -> \w+\nIts labels"):
         experiment.run(config, tmp_path / "run")
+
+
+def test_how_a_run_is_judged_may_change_until_it_is_finished(cut, tmp_path):
+    folder, judged = tmp_path / "run", replace(cut[1], evaluation=replace(NOTHING, knn=True))
+    shutil.copytree(cut[0], folder)
+    assert goes_on(judged, folder).startswith("Resuming at step 5 ")
+    assert experiment.configs.read(folder / "config.json") == judged
+    assert "knn" in json.loads((folder / "results.json").read_text())["numbers"]
+    with pytest.raises(ValueError, match=r"other settings:\n  evaluation.knn: True -> False\n"):
+        experiment.run(cut[1], folder)
 
 
 @pytest.mark.parametrize(
