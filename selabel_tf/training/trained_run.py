@@ -30,13 +30,17 @@ class TrainedRun:
     model: SelfLabelModel
 
     def data_config(self, settings=()):
-        """The run's config with `settings` ("data.name=cifar100", ...) for its images; the input size stays."""
+        """The run's config with `settings` ("data.name=cifar100", ...) for its images; the input size stays.
+
+        Each image comes once: small crops beside it are for self-labelling alone.
+        """
         for setting in settings:
             if not setting.startswith(("data.", "augment.")):
                 raise ValueError(
                     f"{setting!r} is a setting of training, which is over. Images are chosen by data.* and augment.*."
                 )
         config = configs.override(self.config, settings)
+        config = replace(config, augment=replace(config.augment, small_crops=0, small_size=0))
         height, width, _ = self.training_set.image_shape
         if not config.augment.size and height == width:  # else images come as they are stored
             config = replace(config, augment=replace(config.augment, size=height))

@@ -48,6 +48,14 @@ def test_other_images_come_in_the_size_of_the_network(finished_run, tmp_path):
     assert list(train.classes) == [0, 1]
 
 
+def test_small_crops_are_left_to_training(finished_run):
+    run = load_run(finished_run)
+    trained = replace(run.config, augment=replace(run.config.augment, small_crops=2, small_size=8))
+    train, _ = replace(run, config=trained).sources()
+    images, _ = next(iter(train.train_batches(4)))
+    assert images.shape == (4, *run.training_set.image_shape)
+
+
 def test_images_of_another_input_size_are_refused(finished_run):
     with pytest.raises(ValueError, match=r"gives images 17x17x1, the network of .* takes 16x16x1"):
         load_run(finished_run).sources(["augment.size=17"])
