@@ -6,7 +6,7 @@ The same command goes on after a stop. Labels three times per epoch, as there. N
 
 One run of ours, seed 0 (configs/results/cifar10_trials.json): kNN 68.8 %, linear probe 71.0 %, NMI of the labels 0.244.
 By epoch, with 20,000 of the images as neighbours: 47.6 % after 3, 54.8 after 6, 60.5 after 12, 65.2 after 18, 67.3
-after 24. Its training steps took 1.35 hours, on one CPU core up to epoch 7 and then on two; 72 label passes come on top.
+after 24. Its training steps took 1.35 hours, on one CPU core up to epoch 7, then on two; 72 label passes come on top.
 """
 
 from dataclasses import replace
