@@ -1,7 +1,12 @@
 import importlib.util
 import json
+import subprocess
+import sys
+from pathlib import Path
 
 import pytest
+
+ROOT = Path(__file__).resolve().parents[1]
 
 
 @pytest.fixture(scope="module")
@@ -69,6 +74,22 @@ def test_torchs_step_is_timed_in_a_process_of_its_own(python):
     done = python("-m", "tools.torch_step", json.dumps(options | {"channels_last": True}), stdin="\n\n\n")
     turns = [json.loads(line) for line in done.stdout.splitlines()]
     assert len(turns) == 3 and all(clock > 0 and processor > 0 for clock, processor in turns)
+
+
+def test_a_torch_that_does_not_start_is_said_and_not_waited_for():
+    code = """
+import sys
+from tools import benchmark_training as benchmark
+benchmark.flags.FLAGS(["benchmark"])
+sys.executable = "false"
+turn = benchmark.torch_turns(benchmark.NETWORKS["tiny"], 3, True)
+try:
+    turn()
+except RuntimeError as error:
+    print(error)
+"""
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, cwd=ROOT)
+    assert done.stdout == "PyTorch's process ended, for the reason above. Mend that, or uninstall torch.\n"
 
 
 def test_an_unknown_network_is_answered_with_those_there_are(python):

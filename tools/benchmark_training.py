@@ -20,6 +20,7 @@ the small ResNet is timed in both channel layouts of TensorFlow as well.
 import tools.quiet  # noqa: F401  isort: skip  first: TensorFlow is loud
 
 import atexit
+import contextlib
 import importlib.util
 import json
 import os
@@ -135,9 +136,13 @@ def torch_turns(network, clusters, channels_last):
     atexit.register(process.kill)
 
     def turn():
-        process.stdin.write("\n")
-        process.stdin.flush()
-        return np.array(json.loads(process.stdout.readline()))
+        with contextlib.suppress(BrokenPipeError):
+            process.stdin.write("\n")
+            process.stdin.flush()
+        line = process.stdout.readline()
+        if not line:
+            raise RuntimeError("PyTorch's process ended, for the reason above. Mend that, or uninstall torch.")
+        return np.array(json.loads(line))
 
     return turn
 

@@ -35,7 +35,7 @@ class TrainedRun:
         Each image comes once: small crops beside it are for self-labelling alone.
         """
         for setting in settings:
-            if not setting.startswith(("data.", "augment.")):
+            if not setting.startswith(("data.", "augment.")) or setting.startswith("augment.small_"):
                 raise ValueError(
                     f"{setting!r} is a setting of training, which is over. Images are chosen by data.* and augment.*."
                 )

@@ -61,9 +61,10 @@ def test_images_of_another_input_size_are_refused(finished_run):
         load_run(finished_run).sources(["augment.size=17"])
 
 
-def test_settings_of_training_are_refused(finished_run):
-    with pytest.raises(ValueError, match="'epochs=7' is a setting of training"):
-        load_run(finished_run).sources(["epochs=7"])
+@pytest.mark.parametrize("setting", ["epochs=7", "augment.small_crops=2"])
+def test_settings_of_training_are_refused(finished_run, setting):
+    with pytest.raises(ValueError, match=f"'{setting}' is a setting of training"):
+        load_run(finished_run).sources([setting])
 
 
 def test_a_folder_without_a_run_is_refused(tmp_path):
