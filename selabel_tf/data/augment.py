@@ -222,7 +222,11 @@ class Augmentation:
         return _to_unit(resized, images.dtype)
 
     def _normalised(self, images):
-        return (images - tf.constant(self.mean)) / tf.constant(self.std)
+        # Whole rows of pixels at once: broadcasting over the three channels alone takes three times as long.
+        width, channels = self.image_shape[1:]
+        rows = tf.reshape(images, [-1, width * channels])
+        rows = (rows - tf.constant(self.mean * width)) / tf.constant(self.std * width)
+        return tf.ensure_shape(tf.reshape(rows, tf.shape(images)), images.shape)
 
 
 def make(name, image_shape, *, size=None, mean=None, std=None, more="none") -> Augmentation:

@@ -111,7 +111,9 @@ def _enlarge_each(images, boxes, flips, size):
     # crop_and_resize wants the coordinates of the first and the last sample, as shares of the way from the
     # first pixel centre to the last, and gives black beyond those. One ring of repeated edge pixels keeps
     # samples of the outer half pixel inside. A box that runs from right to left comes out mirrored.
-    padded = tf.pad(images, [[0, 0], [1, 1], [1, 1], [0, 0]], "SYMMETRIC")
+    # (Joined by hand: tf.pad's kernel for mirrored edges takes longer than all the rest.)
+    padded = tf.concat([images[:, :1], images, images[:, -1:]], 1)
+    padded = tf.concat([padded[:, :, :1], padded, padded[:, :, -1:]], 2)
     output_size = tf.constant(size, tf.float32)
     start, extent = boxes[:, :2], boxes[:, 2:]
     half_step = extent / output_size / 2

@@ -1,5 +1,8 @@
 """Colour operations against PIL (as torchvision's PIL backend uses it) and against float64 NumPy."""
 
+import colorsys
+import itertools
+
 import numpy as np
 import pytest
 import tensorflow as tf
@@ -62,6 +65,16 @@ def test_hue_agrees_with_a_shift_of_pils_hsv_hue():
     # One of PIL's 256 steps of hue is up to 6 levels of a channel, and it cuts saturation to whole steps too.
     apart = levels_apart(colour.hue(unit(images), tf.constant(TURNS)), expected)
     assert apart.max() < 18 and apart.mean() < 2
+
+
+def test_hue_agrees_with_colorsys_in_float64_for_grays_ties_and_pure_colours_too():
+    corners = list(itertools.product((0.0, 0.2, 1.0), repeat=3))  # black, white, grays, two or three channels equal
+    colours = np.float32([*corners, *np.random.default_rng(2).random((22, 3))]).reshape(7, 7, 3)
+    turned = colour.hue(tf.constant(np.stack([colours] * len(TURNS))), tf.constant(TURNS)).numpy()
+    for turn, image in zip(TURNS.tolist(), turned, strict=True):
+        for before, after in zip(colours.reshape(-1, 3).tolist(), image.reshape(-1, 3), strict=True):
+            hue, saturation, value = colorsys.rgb_to_hsv(*before)
+            np.testing.assert_allclose(after, colorsys.hsv_to_rgb((hue + turn) % 1, saturation, value), atol=1e-5)
 
 
 def test_a_third_of_a_turn_moves_red_to_green_to_blue():
