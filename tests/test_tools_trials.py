@@ -56,3 +56,14 @@ def test_nothing_is_written_when_something_is_refused(python, folder):
     assert "has no place for the trials" in done.stderr
     assert not (folder / "trials.json").exists()
     assert (folder / "README.md").read_text() == "no place"
+
+
+def test_a_run_that_was_given_up_is_recorded_as_such(python, folder):
+    (folder / "s1" / "results.json").unlink()
+    done = record(python, folder, folder / "s1")
+    assert done.returncode == 1 and "--stopped" in done.stderr
+    done = record(python, folder, folder / "s1", "--stopped")
+    assert done.returncode == 0, done.stderr
+    (trial,) = json.loads((folder / "trials.json").read_text())["trials"]
+    assert (trial["name"], trial["stopped"], trial["knn"]) == ("s1", 3, None)
+    assert "has no linear probe" not in done.stdout

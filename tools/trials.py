@@ -2,6 +2,7 @@
 
     python -m tools.trials RUN RUN2 ...                              records them, renews the tables
     python -m tools.trials RUN_S0 RUN_S1 --row="SeLa [128 x 1]"      as seeds of one row of the README's table
+    python -m tools.trials RUN --stopped                             a run without promise, given up: its curve alone
     python -m tools.trials                                           renews the tables only
 
 Before, if the figures are to be complete:  python -m tools.linear_probe --workdir=RUN --solver=lbfgs
@@ -28,6 +29,7 @@ from tools import console
 
 RESULTS = flags.DEFINE_string("results", "configs/results/cifar10_trials.json", "The file the trials are kept in.")
 ROW = flags.DEFINE_string("row", "", "The row of the README's table that these runs are seeds of; none by default.")
+STOPPED = flags.DEFINE_bool("stopped", False, "The runs were given up before their end: keep what they had reached.")
 MACHINE = flags.DEFINE_string("machine", None, "Where the runs were trained; by default this machine, in words.")
 COMMIT = flags.DEFINE_string("commit", None, "The version of the code they were trained with; by default git's HEAD.")
 TEXTS = flags.DEFINE_list("texts", ["README.md", "BUILD_NOTES.md"], "Files whose tables are renewed.")
@@ -38,6 +40,7 @@ def main(argv):
     kept = json_file.read_object(path, "a file of trials", "Move it away.") if path.is_file() else {}
     found = kept.get("trials", [])
     facts = {"machine": MACHINE.value or machine(), "commit": COMMIT.value or head(), "row": ROW.value}
+    facts["stopped"] = STOPPED.value
     recorded = [trials.of_run(workdir, **facts) for workdir in argv[1:]]
     for trial in recorded:
         found = trials.add(found, trial)
@@ -53,7 +56,7 @@ def main(argv):
     for name, text in texts.items():
         write_atomically(name, text)
     for trial in recorded:
-        if trial["linear"] is None:
+        if trial["linear"] is None and trial["stopped"] is None:
             print(f"{trial['name']} has no linear probe: python -m tools.linear_probe --solver=lbfgs --workdir=...")
     print(f"{len(found)} trials in {path}; tables renewed in {', '.join(texts)}.")
 

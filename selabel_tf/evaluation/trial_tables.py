@@ -40,7 +40,9 @@ def all_trials(trials) -> str:
         what = f"{trial['config'].removeprefix('configs/').removesuffix('.py')}" + "".join(f", {c}" for c in changes)
         curve = " ".join(f"{epoch}: {_percent(accuracy)}" for epoch, accuracy in trial["curve"])
         figures = [_mean([trial[name]], name) for name in MEASURES]
-        lines.append((what, trial["seed"], trial["images"], trial["epochs"], curve or None, *figures))
+        stopped = trial.get("stopped")
+        epochs = trial["epochs"] if stopped is None else f"{stopped} of {trial['epochs']}"
+        lines.append((what, trial["seed"], trial["images"], epochs, curve or None, *figures))
     columns = ("config and what was changed", "seed", "images", "epochs", "kNN after epochs", "kNN", "linear", "NMI")
     return _markdown(columns, lines)
 

@@ -3,19 +3,21 @@
     {"name": "sela_128x1_s0", "row": "SeLa [128 x 1]", "config": "configs/cifar10_cpu.py",
      "overrides": ["model.num_clusters=128"], "command": "python -m tools.train ...", "config_hash": ...,
      "date": "2026-11-17", "machine": ..., "commit": ..., "seed": 0, "epochs": 16, "images": 20000, "hours": 0.41,
-     "curve": [[4, 0.3777], [8, 0.4126]], "knn": 0.438, "linear": 0.473, "nmi": 0.136}
+     "stopped": None, "curve": [[4, 0.3777], [8, 0.4126]], "knn": 0.438, "linear": 0.473, "nmi": 0.136}
 
     curve    nearest-neighbour accuracy after epochs, as evaluation.knn_every had it measured
     knn      of the finished run, by its results.json; k and sigma are the config's
     linear   of tools.linear_probe --solver=lbfgs on the last layer; None if that was not run
     nmi      of the labels of head 0 to the true classes; None of a run whose labels are the classes, or were drawn
     hours    in training steps alone
+    stopped  the epoch after which a run without promise was given up, None of a finished one; then knn is None
     row      the row of the README's table that it counts for, "" for none; seeds of one row share it
 
 Nothing is measured here.
 """
 
 import shlex
+from datetime import UTC, datetime
 from pathlib import Path
 
 from .. import config as configs
@@ -28,12 +30,23 @@ from .run_log import read_records
 ELSEWHERE = ("data.data_dir=", "label.labels=", "label.labels_sha256=")
 
 
-def of_run(workdir, *, machine, commit, row="") -> dict:
-    """The trial of a finished run folder. machine, commit: where, and of which version of the code, it was trained."""
+def of_run(workdir, *, machine, commit, row="", stopped=False) -> dict:
+    """The trial of a finished run folder, or of one that was stopped and is not to be finished.
+
+    machine, commit: where, and of which version of the code, it was trained.
+    """
     workdir = Path(workdir)
-    if not experiment.is_finished(workdir):
-        raise ValueError(f"{workdir} holds no finished run. Finish it with the command that began it, then record it.")
-    with json_file.trusting(workdir, "a finished run", "Train it again."):
+    finished = experiment.is_finished(workdir)
+    if not finished and not stopped:
+        raise ValueError(
+            f"{workdir} holds no finished run. Finish it with the command that began it, then record it; or record it "
+            "as a run that was given up, with --stopped."
+        )
+    if finished and stopped:
+        raise ValueError(f"{workdir} holds a finished run. Record it without --stopped.")
+    if stopped and row:
+        raise ValueError(f"A run that was stopped has no figures for the row {row!r}. Leave the row out.")
+    with json_file.trusting(workdir, "a finished run" if finished else "a run", "Train it again."):
         return _of_run(workdir, machine, commit, row)
 
 
@@ -42,8 +55,14 @@ def _of_run(workdir, machine, commit, row):
     file = f"configs/{config.name}.py"
     changed = configs.assignments(configs.load(file), config)
     overrides = [text for text in changed if not text.startswith(ELSEWHERE)]
-    summary = json_file.read_object(workdir / "results.json", "results of ours", "Train again.")
     records = read_records(workdir / "metrics.jsonl")
+    if experiment.is_finished(workdir):
+        summary = json_file.read_object(workdir / "results.json", "results of ours", "Train again.")
+        date, stopped = summary["facts"]["finished"], None
+        knn = {found["what"]: found["accuracy"] for found in summary["numbers"]["knn"]}["learned features"]
+    else:
+        date = datetime.fromtimestamp((workdir / "metrics.jsonl").stat().st_mtime, UTC).isoformat()
+        stopped, knn = max((r["epoch"] for r in records if r["kind"] == "epoch"), default=0), None
     images = _images(workdir)
     tool, options = "train", [word for text in overrides for word in ("--set", text)]
     if config.label.labels:
@@ -56,15 +75,16 @@ def _of_run(workdir, machine, commit, row):
         "overrides": overrides,
         "command": shlex.join(command),
         "config_hash": configs.config_hash(config),
-        "date": summary["facts"]["finished"][:10],
+        "date": date[:10],
         "machine": machine,
         "commit": commit,
         "seed": config.seed,
         "epochs": config.epochs,
         "images": images,
         "hours": round(sum(images / r["images_per_second"] for r in records if r["kind"] == "epoch") / 3600, 2),
+        "stopped": stopped,
         "curve": [[r["epoch"], r["accuracy"]] for r in records if r["kind"] == "knn"],
-        "knn": {found["what"]: found["accuracy"] for found in summary["numbers"]["knn"]}["learned features"],
+        "knn": knn,
         "linear": _linear(workdir),
         "nmi": _nmi(config, records),
     }

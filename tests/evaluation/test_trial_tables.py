@@ -60,6 +60,11 @@ def test_all_trials_are_shown_with_what_they_change_and_their_curve():
     assert (other[0], other[4]) == ("cifar10_cpu", "-")
 
 
+def test_a_trial_that_was_given_up_shows_how_far_it_came():
+    *_, row = rows(trial_tables.all_trials([TRIAL | {"stopped": 8, "knn": None, "linear": None}]))
+    assert row[3:7] == ["8 of 16", "4: 37.8 8: 41.3", "-", "-"]
+
+
 def test_tables_are_renewed_between_their_comments_and_nowhere_else():
     once = trial_tables.renewed(PLACE, [TRIAL], "README.md")
     assert "old" not in once

@@ -1,4 +1,5 @@
 import json
+import os
 import shutil
 from dataclasses import replace
 from pathlib import Path
@@ -91,8 +92,30 @@ def test_labels_that_are_the_classes_have_no_nmi_and_a_run_without_probe_no_line
 def test_a_run_that_is_not_finished_is_refused(digits_run):
     folder = digits_run()
     (folder / "results.json").unlink()
-    with pytest.raises(ValueError, match=r"no finished run\. Finish it with the command that began it"):
+    with pytest.raises(ValueError, match=r"no finished run\. Finish it with the command that began it.*--stopped"):
         trials.of_run(folder, **FACTS)
+
+
+def test_of_a_run_that_was_given_up_its_curve_and_its_last_labels_are_kept(digits_run):
+    folder = digits_run("given_up", epochs=11)
+    probe(folder, solver="lbfgs", top1=0.5)
+    finished = trials.of_run(folder, **FACTS)
+    (folder / "results.json").unlink()
+    os.utime(folder / "metrics.jsonl", (86400, 86400))
+    trial = trials.of_run(folder, stopped=True, **FACTS)
+    assert (finished["stopped"], trial["stopped"], trial["epochs"]) == (None, 3, 11)
+    assert (trial["knn"], trial["date"]) == (None, "1970-01-02")
+    same = set(trial) - {"stopped", "knn", "date"}
+    assert {name: trial[name] for name in same} == {name: finished[name] for name in same}
+
+
+def test_what_contradicts_a_run_that_was_given_up_is_refused(digits_run):
+    folder = digits_run()
+    with pytest.raises(ValueError, match=r"holds a finished run\. Record it without --stopped"):
+        trials.of_run(folder, stopped=True, **FACTS)
+    (folder / "results.json").unlink()
+    with pytest.raises(ValueError, match=r"no figures for the row 'best'\. Leave the row out"):
+        trials.of_run(folder, stopped=True, row="best", **FACTS)
 
 
 def test_results_of_another_form_are_told_as_the_files_mistake(digits_run):
