@@ -49,7 +49,7 @@ from tools import console
 
 @dataclass(frozen=True)
 class Network:
-    """What is trained; `turn`: steps of one turn."""
+    """What is trained; `turn`: steps of one turn, enough of them to make little of what an iteration takes to start."""
 
     backbone: str
     size: int
@@ -62,9 +62,9 @@ class Network:
 
 
 NETWORKS = {
-    "cifar10_cpu": Network("resnet18_cifar", 32, "cifar_cpu", 128, 8, width=16),
-    "alexnet_64": Network("alexnet", 64, "crop_jitter_cifar", 128, 2),
-    "alexnet_224": Network("alexnet", 224, "crop_jitter", 32, 2),
+    "cifar10_cpu": Network("resnet18_cifar", 32, "cifar_cpu", 128, 24, width=16),
+    "alexnet_64": Network("alexnet", 64, "crop_jitter_cifar", 128, 16),
+    "alexnet_224": Network("alexnet", 224, "crop_jitter", 32, 12),
     "tiny": Network("small_conv", 16, "flip", 5, 2, clusters=3, heads=2),  # for trying the tool itself
 }
 CHOSEN = flags.DEFINE_list("networks", ["cifar10_cpu"], f"What to train, of {', '.join(NETWORKS)}.")
