@@ -202,3 +202,26 @@ def test_retraining_reaches_the_run_that_found_the_labels_within_two_points():
     for text in (readme, docstring):
         assert f"{ours:.3f}" in text and f"{theirs:.3f}" in text
     assert result["facts"]["epochs"] == configs.load(ROOT / "configs" / "cifar10_cpu_retrain.py").epochs
+
+
+def test_the_authors_algorithm_is_reproduced_within_two_points_and_the_notes_say_so():
+    trials = json.loads((RESULTS / "cifar10_trials.json").read_text())["trials"]
+    shown = {
+        "[128 x 1]": "authors' algorithm [128 x 1]",
+        "[128 x 10]": "authors' algorithm [128 x 10]",
+        "K-means [128 x 1]": "K-means in place of Sinkhorn [128 x 1]",
+        "random weights": "random weights",
+        "supervised": "supervised, same network and epochs",
+    }
+    notes = (ROOT / "BUILD_NOTES.md").read_text()
+    for title, row in shown.items():
+        (line,) = re.findall(rf"^\| {re.escape(title)} \|(.*)\|$", notes, re.MULTILINE)
+        cells = [cell.strip() for cell in line.split("|")]
+        found = [trial for trial in trials if trial["row"] == row]
+        for measure, theirs, ours in zip(("knn", "linear", "nmi"), cells[::2], cells[1::2], strict=True):
+            if not ours:
+                continue
+            mean = sum(trial[measure] for trial in found) / len(found)
+            assert ours == (f"{mean:.3f}" if measure == "nmi" else f"{100 * mean:.1f}"), (title, measure)
+            low, high = min(map(float, theirs.split("-"))), max(map(float, theirs.split("-")))
+            assert low - 2 <= float(ours) <= high + 2, (title, measure)
