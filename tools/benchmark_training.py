@@ -63,7 +63,7 @@ class Network:
 
 NETWORKS = {
     "cifar10_cpu": Network("resnet18_cifar", 32, "cifar_cpu", 128, 24, width=16),
-    "alexnet_64": Network("alexnet", 64, "crop_jitter_cifar", 128, 16),
+    "alexnet_64": Network("alexnet", 64, "crop_jitter_cifar", 128, 40),
     "alexnet_224": Network("alexnet", 224, "crop_jitter", 32, 12),
     "tiny": Network("small_conv", 16, "flip", 5, 2, clusters=3, heads=2),  # for trying the tool itself
 }
