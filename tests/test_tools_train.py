@@ -73,6 +73,15 @@ def test_the_same_command_again_says_that_the_run_is_finished(train, finished):
     assert output == f"This run is finished. Its results are in {finished[0]}/report.html.\n"
 
 
+def test_without_a_page_the_results_are_the_numbers_and_the_next_command_draws_it(train, tmp_path):
+    command = small(tmp_path, "evaluation.report=false", "evaluation.kmeans=false")
+    _, output, _ = train(*command)
+    assert f"Results: {tmp_path}/results.json" in output
+    assert f"draw its page with  python -m tools.report {tmp_path}, or" in output.splitlines()[-1]
+    _, output, _ = train(*command)
+    assert output == f"This run is finished. Its results are in {tmp_path}/results.json.\n"
+
+
 def test_the_same_command_gives_the_same_bits(train, finished, tmp_path):
     train(*small(tmp_path / "again"))
     ours, theirs = (label_files.read(folder / "labels.csv") for folder in (finished[0], tmp_path / "again"))

@@ -106,7 +106,7 @@ def train(config, following=None):
     """Runs `config` in --workdir on --devices, and tells of it. following: what to do next, in words."""
     if experiment.is_finished(WORKDIR.value):
         experiment.check_folder(config, WORKDIR.value)
-        print(f"This run is finished. Its results are in {WORKDIR.value}/report.html.")
+        print(f"This run is finished. Its results are in {_results()}.")
         if not (Path(WORKDIR.value) / card.FILE).is_file():  # killed just before its last line
             card.write(load_run(WORKDIR.value))
         return None
@@ -133,13 +133,19 @@ def train(config, following=None):
             os._exit(EXIT_CODE)  # all is saved and closed; to take TensorFlow down takes seconds of the grace period
     for table in result.tables:
         print(f"\n{format_table(table)}")
-    print(
-        f"\nFinished in {console.duration(time.monotonic() - start)}. "
-        f"Results: {WORKDIR.value}/report.html    Card: {written}"
+    print(f"\nFinished in {console.duration(time.monotonic() - start)}. Results: {_results()}    Card: {written}")
+    page = (
+        "open that page" if config.evaluation.report else f"draw its page with  python -m tools.report {WORKDIR.value}"
     )
-    curves = f"open that page, or look at the curves with  tensorboard --logdir {WORKDIR.value}/logs"
+    curves = f"{page}, or look at the curves with  tensorboard --logdir {WORKDIR.value}/logs"
     print(f"Next: {following or curves}")
     return None
+
+
+def _results():
+    """The page of a finished run, or where it has none (evaluation.report=False), its numbers."""
+    page = Path(WORKDIR.value) / "report.html"
+    return page if page.is_file() else page.with_name("results.json")
 
 
 def _how_to_go_on():

@@ -217,7 +217,9 @@ class Optimizer(_Section):
 class Evaluation(_Section):
     """What is measured at the end: nearest neighbours (features in memory) and K-means (slow if N is large).
 
-    `knn_every` n also measures nearest neighbours after every n-th epoch, 0 for never.
+    `knn_every` n also measures nearest neighbours after every n-th epoch, 0 for never. For trials, of which there are
+    many: `baselines` False leaves out what needs no training, raw pixels and random weights, and `report` False the
+    page, which tools.report draws later.
     """
 
     section = "evaluation"
@@ -226,6 +228,8 @@ class Evaluation(_Section):
     knn: bool = _option(True)
     kmeans: bool = _option(True)
     knn_every: int = _option(0, at_least=0)
+    baselines: bool = _option(True)
+    report: bool = _option(True)
 
 
 @dataclass(frozen=True)

@@ -26,12 +26,13 @@ BATCH_SIZE = 256
 
 @dataclass(frozen=True)
 class Assessment:
-    """Tables for a person, the same numbers for a program, facts of the run, and what its report page shows."""
+    """Tables for a person, the same numbers for a program, facts of the run, and what its report page shows; None if it
+    is to have none."""
 
     tables: tuple[Table, ...]
     numbers: dict
     facts: dict
-    contents: RunContents
+    contents: RunContents | None
 
 
 def assess(config, workdir, model, source, say=lambda text: None):
@@ -46,35 +47,35 @@ def assess(config, workdir, model, source, say=lambda text: None):
         if config.evaluation.knn:
             say("Comparing features by nearest neighbours")
             tables.append(_knn_table(config, source, test, features, numbers))
-    say("Drawing the report")
-    images = TrainingSet.of(source)
-    rows = np.arange(source.num_examples)
-    contents = collect(
-        RunState(
-            config,
-            workdir,
-            model,
-            config.epochs,
-            images,
-            source.ids,
-            source,
-            rows,
-            test,
-            numbers,
-            tuple(tables),
-            what_is_wanting(test),
+    images, contents = TrainingSet.of(source), None
+    if config.evaluation.report:
+        say("Drawing the report")
+        contents = collect(
+            RunState(
+                config,
+                workdir,
+                model,
+                config.epochs,
+                images,
+                source.ids,
+                source,
+                np.arange(source.num_examples),
+                test,
+                numbers,
+                tuple(tables),
+                what_is_wanting(test),
+            )
         )
-    )
     facts = run_facts.describe(config, images, read_records(workdir / "metrics.jsonl"))
     facts |= run_facts.stamp("finished")
     return Assessment(tuple(tables), numbers, facts, contents)
 
 
 def write(assessment, config, workdir):
-    """report.html, and results.json, whose presence says that the run is finished."""
-    report_page.write(
-        workdir / "report.html", [assessment.contents], title=report_page.title_of(assessment.contents.name)
-    )
+    """report.html if there is to be one, and results.json, whose presence says that the run is finished."""
+    contents = assessment.contents
+    if contents is not None:
+        report_page.write(workdir / "report.html", [contents], title=report_page.title_of(contents.name))
     tables = [dataclasses.asdict(table) for table in assessment.tables]
     results = {"facts": assessment.facts, "numbers": assessment.numbers, "tables": tables}
     write_atomically(workdir / "results.json", json.dumps(results, indent=2, allow_nan=False) + "\n")
@@ -84,12 +85,12 @@ def _features(config, model, source, test, say):
     """Name -> [features of the training images [N, D], of the test images or None]."""
     if not (config.evaluation.knn or config.evaluation.kmeans):
         return {}
-    untrained = make_model(config, source)
-    networks = {
-        "raw pixels": _flatten,
-        "random weights": lambda images: untrained.backbone(images, training=False),
-        "learned features": lambda images: model.backbone(images, training=False),
-    }
+    networks = {}
+    if config.evaluation.baselines:
+        untrained = make_model(config, source)
+        networks["raw pixels"] = _flatten
+        networks["random weights"] = lambda images: untrained.backbone(images, training=False)
+    networks["learned features"] = lambda images: model.backbone(images, training=False)
     features = {}
     for name, forward in networks.items():
         say(f"Extracting {name}")
@@ -115,7 +116,7 @@ def _cluster_table(config, model, classes, features, numbers):
         heads = [clustering.scores(column, classes) for column in model.labels.T]
         of = "one head" if len(heads) == 1 else f"mean of {len(heads)} heads"
         rows.append(_cluster_row(f"self-labels, {of}", max(model.num_clusters), heads))
-    for name in ("raw pixels", "learned features") if config.evaluation.kmeans else ():
+    for name in [n for n in ("raw pixels", "learned features") if config.evaluation.kmeans and n in features]:
         for k in sorted({len(np.unique(classes)), max(model.num_clusters)}):
             found = clustering.kmeans_labels(unit_rows(features[name][0]), k, config.seed)
             rows.append(_cluster_row(f"K-means on {name}", k, [clustering.scores(found, classes)]))
@@ -143,9 +144,10 @@ def _knn_table(config, source, test, features, numbers):
         rows.append((name, float(accuracy)))
     numbers["knn"] = [{"what": name, "accuracy": accuracy} for name, accuracy in rows]
     where = f"on split {config.data.test_split}" if test is not None else "each image by all others"
+    untrained = " Random weights: the same network, untrained." * config.evaluation.baselines
     return Table(
         "Weighted nearest neighbours",
         ("features", "accuracy"),
         tuple(rows),
-        f"k={options['k']}, sigma={options['sigma']}, {where}. Random weights: the same network, untrained.",
+        f"k={options['k']}, sigma={options['sigma']}, {where}.{untrained}",
     )

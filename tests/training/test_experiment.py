@@ -9,7 +9,7 @@ import pytest
 from selabel_tf import config as configs
 from selabel_tf.config import Augment, Data, Evaluation, Label, Model
 from selabel_tf.export import labels as label_files
-from selabel_tf.training import assembly, distribution, experiment
+from selabel_tf.training import assembly, distribution, experiment, report_data
 from selabel_tf.training.run_log import read_records
 
 
@@ -180,6 +180,25 @@ def test_mixed_precision_comes_to_its_end(tmp_path, small_config):
     ((row,),) = [table.rows for table in result.tables]  # without K-means and neighbours the labels alone
     assert row[:2] == ("self-labels, one head", 5)
     assert keras.config.dtype_policy().name == "float32"
+
+
+@pytest.mark.parametrize(
+    ("evaluation", "features", "clusterings", "page"),
+    [
+        (Evaluation(knn_k=5, baselines=False), ["learned features"], 3, True),
+        (Evaluation(knn_k=5, report=False), ["raw pixels", "random weights", "learned features"], 5, False),
+    ],
+)
+def test_a_trial_may_leave_out_baselines_and_page(tmp_path, small_config, evaluation, features, clusterings, page):
+    config = small_config(evaluation=evaluation, epochs=1, label=Label(num_relabels=1), model=Model(num_clusters=(5,)))
+    result = experiment.run(config, tmp_path)
+    assert [row["what"] for row in result.numbers["knn"]] == features
+    assert len(result.numbers["clusters"]) == clusterings  # self-labels; K-means by 5 and 10, on pixels and on features
+    assert ("untrained" in result.tables[1].note) == ("random weights" in features)
+    assert (tmp_path / "report.html").is_file() == page == (result.contents is not None)
+    assert experiment.is_finished(tmp_path)
+    if not page:
+        assert report_data.of_folder(tmp_path).tables  # and it can be drawn later
 
 
 def test_a_damaged_image_among_few_stops_the_run_by_its_name(tmp_path, small_config):
