@@ -155,7 +155,7 @@ class Label(_Section):
     max_passes: int = _option(1000, at_least=1)
     warm_start: bool = _option(True)
     cluster_weights: tuple[float, ...] = _option((), above=0)
-    storage: str = _option("auto", choices=("auto", "float32", "recompute", "half", "disk"))
+    storage: str = _option("auto", choices=("auto", "exact", "float32", "recompute", "half", "disk"))
     labeller: str = _option("sinkhorn", choices=("sinkhorn", "kmeans", "given"))
     labels: str = _option("")
     label_heads: tuple[int, ...] = _option((), at_least=0)
@@ -178,6 +178,11 @@ class Label(_Section):
             raise ValueError(
                 f"label.spread={self.spread} takes shares from a transport plan, which "
                 f"label.labeller={self.labeller!r} does not make. Leave it out, or use the labeller sinkhorn."
+            )
+        if self.spread > 1 and self.rounding == "balanced":
+            raise ValueError(
+                f"label.rounding='balanced' decides one label of every image, and label.spread={self.spread} has its "
+                "shares learnt instead. Leave one of them out."
             )
         for name, wanted in balancing.items():
             if wanted and self.labeller != "sinkhorn":

@@ -21,7 +21,14 @@ from ..features import Extractor
 from . import kmeans
 from .rounding import balanced_labels, hard_labels, soft_labels
 from .sinkhorn import SinkhornResult, solve
-from .storage import HeadScores, available_disk, available_gpu_memory, available_memory, plan_storage
+from .storage import (
+    HeadScores,
+    available_disk,
+    available_gpu_memory,
+    available_memory,
+    plan_storage,
+    score_devices,
+)
 
 ROUNDINGS = {"argmax": hard_labels, "balanced": balanced_labels}
 BATCH_NORM = ("training", "inference")
@@ -60,7 +67,8 @@ class Relabeller:
         cluster_weights: wanted share of each cluster, up to a factor; uniform if None.
         batch_size: images per forward pass.
         seed: of the order and the augmentation of the views.
-        storage: where scores live, a kind of labelling.storage, or "auto": the fastest that fits. `plan` says which.
+        storage: where scores live, a kind of labelling.storage, "auto": the fastest that fits, or "exact": the fastest
+            that fits and gives the same bits as any other. `plan` says which.
         scratch: folder for storage on disk; without one there is none.
         labels: what the labeller "given" gives, int [N, H]; None for the classes of the source, to every head.
         view_source: the same images as label passes are to see them, e.g. source.augmented("flip"); None: as training
@@ -106,6 +114,11 @@ class Relabeller:
                 f"spread={model.label_store.spread} takes shares from a transport plan, and labeller={labeller!r} has "
                 "none. Use the labeller sinkhorn, or a model with spread=1."
             )
+        if model.label_store.spread > 1 and rounding == "balanced":
+            raise ValueError(
+                f"rounding='balanced' decides one label of every image, and a model with "
+                f"spread={model.label_store.spread} learns its shares instead. Use rounding='argmax', or spread=1."
+            )
         if view_source is not None and view_source.num_examples != source.num_examples:
             raise ValueError(
                 f"view_source has {view_source.num_examples} images and the source {source.num_examples}. Make it from "
@@ -125,7 +138,7 @@ class Relabeller:
             int(model.heads.kernel.shape[0]),
             available_memory(),
             available_disk(scratch),
-            gpu_bytes=available_gpu_memory(),
+            gpu_bytes=available_gpu_memory(score_devices(model.distribute_strategy)),
             views=views,
             kind=storage,
         )
@@ -209,20 +222,27 @@ class Relabeller:
             views = [self.model.heads.log_probabilities(z[start:stop], head) for z in features]
             return views[0] if len(views) == 1 else tf.add_n(views) / len(views)
 
-        strategy = self.model.distribute_strategy
-        devices = strategy.extended.worker_devices if strategy.num_replicas_in_sync > 1 else ()
+        devices = score_devices(self.model.distribute_strategy)
         if not self.plan.gpu_bytes:  # main memory, even where TensorFlow would take a GPU
             devices = [device for device in devices if "CPU" in device] or ["/CPU:0"]
         return HeadScores(block, self.source.num_examples, self.plan.kind, scratch=self.scratch, devices=devices)
 
 
 def _batch_for_all(batch_size, num_examples, strategy):
-    """`batch_size`, or a little less where its last batch would not reach every replica: BatchNorm over no image
-    is NaN."""
+    """`batch_size`, or a little less where a batch would not reach every replica: BatchNorm over no image is NaN."""
     replicas = strategy.num_replicas_in_sync
-    while 0 < num_examples % batch_size < replicas < batch_size:
-        batch_size -= 1
-    return batch_size
+    sizes = range(batch_size, 0, -1)
+    return next((size for size in sizes if reach_all(size, num_examples, replicas)), batch_size)
+
+
+def reach_all(batch_size, num_examples, replicas):
+    """Whether every batch, the last one included, has an image for every replica.
+
+    TensorFlow deals a batch of n out in slices of ceil(n / replicas), so n >= replicas is not enough: of 9 images for 8
+    replicas, the first four get 2 each, the fifth 1 and the others none.
+    """
+    sizes = {min(batch_size, num_examples), num_examples % batch_size} - {0}
+    return all(-(-size // replicas) * (replicas - 1) < size for size in sizes)
 
 
 def _classes(source, num_clusters):

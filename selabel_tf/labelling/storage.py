@@ -26,6 +26,16 @@ from selabel_tf.labelling import sinkhorn
 from selabel_tf.labelling.scores import ROWS_PER_BLOCK
 
 KINDS = ("float32", "recompute", "half", "disk")
+CHOICES = {"auto": KINDS, "exact": ("float32", "recompute", "disk")} | {kind: (kind,) for kind in KINDS}
+CONTAINER = (  # limit, use, and what of the use are files that were read, by version 2 and 1 of control groups
+    ("memory.max", "memory.current", "memory.stat", ("inactive_file", "active_file")),
+    (
+        "memory/memory.limit_in_bytes",
+        "memory/memory.usage_in_bytes",
+        "memory/memory.stat",
+        ("total_inactive_file", "total_active_file"),
+    ),
+)
 WORKING_COPIES = 8  # of one row block, within an exact reading
 GPU_SHARE = 0.7
 
@@ -61,23 +71,24 @@ def plan_storage(
         memory_bytes: of memory to be had now. disk_bytes: of disk, 0 where no folder may be used.
         gpu_bytes: that scores may have of all GPUs together, 0 for none.
         views: of every image; each has features of its own.
-        kind: one of KINDS to insist on it, "auto" for the first that fits.
+        kind: one of KINDS to insist on it, "auto" for the first that fits, "exact" for the first of those that fit and
+            give the same bits: all but "half".
     """
-    if kind not in ("auto", *KINDS):
-        raise ValueError(f"Unknown storage {kind!r}. Available: auto, {', '.join(KINDS)}.")
+    if kind not in CHOICES:
+        raise ValueError(f"Unknown storage {kind!r}. Available: {', '.join(CHOICES)}.")
     if kind == "disk" and disk_bytes == 0:
         raise ValueError('storage="disk" needs a folder to put its files in: give scratch=, or another storage.')
     has_kernel = num_clusters > sinkhorn.NEWTON_CLUSTERS
     ways = _ways(num_examples, num_clusters, feature_size * views, has_kernel)
     fits = [w for w in ways if w.memory <= memory_bytes and w.disk <= disk_bytes and w.gpu <= gpu_bytes]
-    wanted = [way for way in fits if kind in (way.kind, "auto")]
+    wanted = [way for way in fits if way.kind in CHOICES[kind]]
     what = f"{num_examples} x {num_clusters} scores on {views} x {feature_size} features"
     have, gpu = _size(memory_bytes), f"{_size(gpu_bytes)} for scores on the GPU"
     if not wanted:
         needs = ", ".join(
             f"{way.kind} {_size(way.memory)}" + (f" and {_size(way.disk)} of disk" if way.kind == "disk" else "")
             for way in ways
-            if not way.gpu and kind in (way.kind, "auto")
+            if not way.gpu and way.kind in CHOICES[kind]
         )
         remedy = f"storage={fits[0].kind!r} would fit. Or use" if fits else "Use"
         there = f"there are {have}{f', {gpu}' if gpu_bytes else ''}, and {_size(disk_bytes)} of disk to use"
@@ -95,7 +106,7 @@ def plan_storage(
     }[way.kind]
     takes = f"{_size(way.gpu)} of {_size(gpu_bytes)}" if way.gpu else f"{_size(way.memory)} of the {have} available"
     disk = f" and {_size(way.disk)} of disk" if way.disk else ""
-    why = f"label.storage={kind}" if kind != "auto" else "the fastest way that fits"
+    why = f"label.storage={kind}" if kind in KINDS else "the fastest way that fits"
     return StoragePlan(way.kind, way.memory, f"{what}: {how}, {takes}{disk} ({why})", way.gpu)
 
 
@@ -144,7 +155,8 @@ class HeadScores:
 def available_memory():
     """Bytes of main memory that this process can still have; infinity where the system does not say.
 
-    The smallest of what Linux calls available and what a container's limit leaves.
+    The smallest of what Linux calls available and what a container's limit leaves. Files that were read are in memory
+    too, and make room when it is needed: after a look at all images they would be most of what a container has.
     """
     amounts = [math.inf]
     meminfo = Path("/proc/meminfo")
@@ -154,19 +166,30 @@ def available_memory():
         ]
     elif "SC_AVPHYS_PAGES" in getattr(os, "sysconf_names", {}):
         amounts.append(os.sysconf("SC_AVPHYS_PAGES") * os.sysconf("SC_PAGE_SIZE"))
-    limit, used = (Path("/sys/fs/cgroup") / name for name in ("memory.max", "memory.current"))
-    if limit.is_file() and used.is_file() and limit.read_text().strip().isdigit():
-        amounts.append(int(limit.read_text()) - int(used.read_text()))
+    for *names, cached in CONTAINER:
+        files = [Path("/sys/fs/cgroup") / name for name in names]
+        if all(file.is_file() for file in files):
+            limit, used, stat = (file.read_text() for file in files)
+            files_read = sum(int(n) for kind, n in map(str.split, stat.splitlines()) if kind in cached)
+            if limit.strip().isdigit():  # not "max"
+                amounts.append(int(limit) - int(used) + files_read)
     return min(amounts)
 
 
-def available_gpu_memory():
-    """Bytes that scores may have of all GPUs in sight together: GPU_SHARE of their memory. 0 without GPUs.
+def score_devices(strategy):
+    """Where scores may live: the devices that a model trains on; without a strategy, the one that TensorFlow takes."""
+    if strategy.num_replicas_in_sync > 1 or isinstance(strategy, tf.distribute.OneDeviceStrategy):
+        return tuple(strategy.extended.worker_devices)
+    return tuple(device.name for device in tf.config.list_logical_devices("GPU")[:1]) or ("/CPU:0",)
+
+
+def available_gpu_memory(devices):
+    """Bytes that scores may have of the GPUs among `devices` together: GPU_SHARE of their memory. 0 without GPUs.
 
     TensorFlow tells a GPU's use and not its size, so the driver's own tool is asked; infinity where that does not say.
     GPUs of differing sizes count as the smallest.
     """
-    gpus = len(tf.config.list_logical_devices("GPU"))
+    gpus = sum("GPU" in device for device in devices)
     if not gpus:
         return 0
     command = ["nvidia-smi", "--query-gpu=memory.total", "--format=csv,noheader,nounits"]

@@ -9,6 +9,8 @@ fixed length the heads compare directions, and `temperature` says how sharply.
 import keras
 from keras import layers, ops
 
+from .backbones.layers import FusedBatchNormalization
+
 
 @keras.saving.register_keras_serializable(package="selabel_tf")
 class Projection(keras.layers.Layer):
@@ -34,7 +36,7 @@ class Projection(keras.layers.Layer):
             self.steps.append(layers.Dense(size, use_bias=last, kernel_initializer=initializer, name=f"dense{number}"))
             if not last:
                 options = {"momentum": 0.9, "epsilon": 1e-5, "synchronized": synchronized}
-                self.steps += [layers.BatchNormalization(name=f"bn{number}", **options), layers.ReLU()]
+                self.steps += [FusedBatchNormalization(name=f"bn{number}", **options), layers.ReLU()]
 
     def build(self, input_shape):
         for step in self.steps:
@@ -45,7 +47,11 @@ class Projection(keras.layers.Layer):
         for step in self.steps:
             z = step(z, training=training) if isinstance(step, layers.BatchNormalization) else step(z)
         if self.temperature is not None:
-            z = ops.normalize(z, axis=-1) / self.temperature
+            # In float32 at least: in float16 squares of rows longer than 256 overflow, and 1 / epsilon, the slope at
+            # a row of zeros, always does.
+            wide = ops.cast(z, keras.backend.result_type(z.dtype, "float32"))
+            epsilon = 1e-3 if wide.dtype != z.dtype else None
+            z = ops.cast(ops.normalize(wide, axis=-1, epsilon=epsilon) / self.temperature, z.dtype)
         return z
 
     def compute_output_shape(self, input_shape):

@@ -8,6 +8,8 @@ An ordinary keras.Model that is fed (image, index) pairs, or ((image, small crop
 labels in the label store, which `SelfLabelCallback` renews while `fit` runs.
 """
 
+import math
+
 import keras
 import numpy as np
 import tensorflow as tf
@@ -136,7 +138,10 @@ class SelfLabelModel(keras.Model):
             if self.losses:  # the regularisers of a backbone brought along
                 loss += tf.add_n(self.losses) / replica.num_replicas_in_sync
             scaled = self.optimizer.scale_loss(loss)
-        self.optimizer.apply(tape.gradient(scaled, self.trainable_variables), self.trainable_variables)
+        gradients = tape.gradient(scaled, self.trainable_variables)
+        if isinstance(self.optimizer, keras.optimizers.LossScaleOptimizer) and replica.num_replicas_in_sync > 1:
+            gradients = _with_overflow_of_all(gradients, replica)
+        self.optimizer.apply(gradients, self.trainable_variables)
         return self._track(values)
 
     def test_step(self, data):
@@ -225,6 +230,14 @@ class SelfLabelModel(keras.Model):
         parts = {name: config[name] for name in ("backbone", "projection") if name in config}
         made = {name: keras.saving.deserialize_keras_object(part) for name, part in parts.items()}
         return cls(**{**config, **made})
+
+
+def _with_overflow_of_all(gradients, replica):
+    """`gradients`, made NaN where those of any replica have overflowed. LossScaleOptimizer leaves a step out by what
+    the first replica sees, before gradients are summed: an overflow on another one would go into the weights."""
+    finite = [tf.reduce_all(tf.math.is_finite(gradient)) for gradient in gradients if gradient is not None]
+    overflowed = replica.all_reduce("sum", tf.cast(~tf.reduce_all(finite), tf.float32)) > 0
+    return [g if g is None else tf.where(overflowed, tf.cast(math.nan, g.dtype), g) for g in gradients]
 
 
 def _image_shape(backbone, image_shape):

@@ -3,6 +3,8 @@
 import keras
 import tensorflow as tf
 
+from ..labelling.relabel import reach_all
+
 
 def strategy(devices: str | None = None) -> tf.distribute.Strategy:
     """The strategy under whose scope the model is to be made.
@@ -36,12 +38,14 @@ def check_batch(batch_size: int, replicas: int, num_examples: int) -> None:
             f"batch_size={batch_size} does not divide over {replicas} replicas. "
             f"Use a multiple of {replicas}, e.g. {(batch_size // replicas + 1) * replicas}."
         )
-    last = num_examples % batch_size
-    if 0 < last < replicas:  # BatchNorm over no image is NaN
-        fitting = next(b for b in range(batch_size + replicas, 2**31, replicas) if not 0 < num_examples % b < replicas)
+    if not reach_all(batch_size, num_examples, replicas):  # BatchNorm over no image is NaN
+        sizes = range(replicas, num_examples + replicas, replicas)
+        fitting = [size for size in sizes if reach_all(size, num_examples, replicas)]
+        nearest = min(fitting, key=lambda size: (abs(size - batch_size), -size), default=None)
+        remedy = f"another batch size, e.g. {nearest}" if fitting else "fewer replicas"
         raise ValueError(
-            f"With batch_size={batch_size} the last batch of {num_examples} examples has {last}, too few for "
-            f"{replicas} replicas. Use another batch size, e.g. {fitting}."
+            f"With batch_size={batch_size} the last batch of {num_examples} examples has "
+            f"{num_examples % batch_size}, too few for {replicas} replicas. Use {remedy}."
         )
 
 

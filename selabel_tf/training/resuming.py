@@ -44,10 +44,12 @@ def check(checkpoint, config, source) -> None:
 
 
 def as_begun(config, checkpoint):
-    """The config, with the storage of scores that "auto" chose when the run began: half precision gives other bits."""
+    """The config, with a storage of scores that gives the bits of the one that "auto" chose when the run began: half
+    precision has bits of its own, and all others are alike."""
     if checkpoint is None or config.label.storage != "auto":
         return config
-    return replace(config, label=replace(config.label, storage=checkpoint.facts["storage"]))
+    storage = "half" if checkpoint.facts["storage"] == "half" else "exact"
+    return replace(config, label=replace(config.label, storage=storage))
 
 
 def restore(checkpoint, model, labelling, log, say) -> int:

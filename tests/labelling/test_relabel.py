@@ -150,6 +150,11 @@ def test_only_a_transport_plan_has_shares(labeller):
         Relabeller(make_model(spread=3), Views(), labeller=labeller)
 
 
+def test_balanced_labels_are_refused_where_shares_are_learnt_in_their_place():
+    with pytest.raises(ValueError, match="a model with spread=3 learns its shares instead"):
+        Relabeller(make_model(spread=3), Views(), rounding="balanced")
+
+
 def test_views_of_other_images_are_refused():
     others = Views()
     others.num_examples = 12
@@ -157,9 +162,10 @@ def test_views_of_other_images_are_refused():
         Relabeller(make_model(), Views(), view_source=others)
 
 
-@pytest.mark.parametrize("gpu_bytes, expected", [(0, ["/CPU:0"]), (2**30, [])])
+@pytest.mark.parametrize("gpu_bytes, expected", [(0, ["/CPU:0"]), (2**30, ["/GPU:0"])])
 def test_scores_are_placed_where_the_plan_says(gpu_bytes, expected, monkeypatch):
-    monkeypatch.setattr(relabel, "available_gpu_memory", lambda: gpu_bytes)
+    monkeypatch.setattr(relabel, "score_devices", lambda strategy: ("/GPU:0",))  # placed softly, there being none
+    monkeypatch.setattr(relabel, "available_gpu_memory", lambda devices: gpu_bytes * len(devices))
     placed, usual = [], relabel.HeadScores
     monkeypatch.setattr(relabel, "HeadScores", lambda *a, **o: (placed.append(list(o["devices"])), usual(*a, **o))[1])
     Relabeller(make_model(), Views()).run(0, [0])
@@ -352,7 +358,7 @@ def test_a_network_full_of_nan_is_refused_before_the_labels_change():
         ({"labeller": "k-means"}, r"Unknown labeller 'k-means'\. Available: sinkhorn, kmeans, given"),
         ({"views": 0}, "views=0: at least one"),
         ({"batch_norm": "train"}, "Unknown batch_norm 'train'. Available: training, inference"),
-        ({"storage": "tape"}, "Unknown storage 'tape'. Available: auto, float32, recompute, half, disk"),
+        ({"storage": "tape"}, "Unknown storage 'tape'. Available: auto, exact, float32, recompute, half, disk"),
         ({"storage": "disk"}, "needs a folder"),
         ({"rounding": "greedy"}, "Unknown rounding 'greedy'. Available: argmax, balanced"),
         ({"cluster_weights": (1.0, 2.0)}, r"2 cluster_weights for heads of \[5, 7\] clusters"),

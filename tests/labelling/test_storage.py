@@ -2,9 +2,11 @@
 
 import math
 from pathlib import Path
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
+import tensorflow as tf
 
 from selabel_tf.labelling import storage
 from selabel_tf.labelling.storage import (
@@ -13,6 +15,7 @@ from selabel_tf.labelling.storage import (
     available_gpu_memory,
     available_memory,
     plan_storage,
+    score_devices,
 )
 
 GIB = 2**30
@@ -82,6 +85,14 @@ def test_what_was_asked_for_is_taken_though_another_is_faster():
     assert plan.kind == "half" and "bfloat16" in plan.reason and "label.storage=half" in plan.reason
 
 
+@pytest.mark.parametrize("memory, kind", [(40, "float32"), (20, "recompute"), (12, "disk")])
+def test_exact_is_the_fastest_that_fits_without_half_precision(memory, kind):
+    plan = plan_storage(N, K, D, memory * GIB, 100 * GIB, kind="exact")
+    assert plan.kind == kind and "the fastest way that fits" in plan.reason
+    with pytest.raises(ValueError, match=r"recompute 17.5 GiB, disk 3.2 GiB.*storage='half' would fit"):
+        plan_storage(N, K, D, 12 * GIB, 0, kind="exact")
+
+
 def test_what_does_not_fit_is_refused_with_the_numbers_and_the_remedy():
     with pytest.raises(ValueError, match=r"float32 31.8 GiB.*half 10.3 GiB.*there are 5.0 GiB.*Use fewer clusters"):
         plan_storage(N, K, D, 5 * GIB, 0)
@@ -92,7 +103,7 @@ def test_what_does_not_fit_is_refused_with_the_numbers_and_the_remedy():
 
 
 def test_bad_kinds_are_refused():
-    with pytest.raises(ValueError, match=r"Unknown storage 'tape'\. Available: auto, float32"):
+    with pytest.raises(ValueError, match=r"Unknown storage 'tape'\. Available: auto, exact, float32"):
         plan_storage(N, K, D, GIB, 0, kind="tape")
     with pytest.raises(ValueError, match="needs a folder"):
         plan_storage(N, K, D, GIB, 0, kind="disk")
@@ -123,29 +134,43 @@ def test_memory_and_disk_to_be_had_are_positive(tmp_path):
 def test_the_memory_of_gpus_is_asked_of_the_drivers_tool(monkeypatch, tmp_path):
     tool = tmp_path / "nvidia-smi"
     monkeypatch.setenv("PATH", str(tmp_path), prepend=":")
-    assert available_gpu_memory() == 0  # no GPU here
-    monkeypatch.setattr(storage.tf.config, "list_logical_devices", lambda kind: [kind, kind])
+    assert available_gpu_memory(["/CPU:0", "/CPU:1"]) == 0
 
     def tells(text):
         tool.write_text(f"#!/bin/sh\n{text}\n")
         tool.chmod(0o755)
-        return available_gpu_memory()
+        return available_gpu_memory(["/job:localhost/device:GPU:0", "/GPU:3", "/CPU:0"])
 
     wanted = '[ "$*" = "--query-gpu=memory.total --format=csv,noheader,nounits" ] && '
     assert tells(wanted + "echo 81920; echo 40960") == int(0.7 * 2 * 40 * GIB)
     assert tells("echo '[N/A]'") == tells("exit 9") == math.inf
     tool.unlink()
     monkeypatch.setenv("PATH", str(tmp_path))
-    assert available_gpu_memory() == math.inf
+    assert available_gpu_memory(["/GPU:0"]) == math.inf
 
 
-@pytest.mark.parametrize("limit, expected", [("9000", 7000), ("max", 50 * 1024)])
-def test_a_containers_limit_counts(limit, expected, monkeypatch):
-    files = {
-        "/proc/meminfo": "MemTotal: 99 kB\nMemAvailable:    50 kB\n",
-        "/sys/fs/cgroup/memory.max": f"{limit}\n",
-        "/sys/fs/cgroup/memory.current": "2000\n",
-    }
+def test_scores_may_live_on_the_devices_that_train(monkeypatch, two_replicas):
+    assert [device[-5:] for device in score_devices(two_replicas)] == ["CPU:0", "CPU:1"]
+    assert [device[-5:] for device in score_devices(tf.distribute.OneDeviceStrategy("CPU:1"))] == ["CPU:1"]
+    assert score_devices(tf.distribute.get_strategy()) == ("/CPU:0",)
+    gpus = [SimpleNamespace(name=f"/device:GPU:{number}") for number in range(4)]
+    monkeypatch.setattr(tf.config, "list_logical_devices", lambda kind: gpus)
+    assert score_devices(tf.distribute.get_strategy()) == ("/device:GPU:0",)  # the one that TensorFlow takes
+    assert [device[-5:] for device in score_devices(two_replicas)] == ["CPU:0", "CPU:1"]  # and not the idle GPUs
+
+
+@pytest.mark.parametrize("limit, expected", [("9000", 9000 - 2000 + 500 + 40), ("max", 50 * 1024)])
+@pytest.mark.parametrize(
+    "names, total",
+    [
+        (("memory.max", "memory.current", "memory.stat"), ""),
+        (("memory/memory.limit_in_bytes", "memory/memory.usage_in_bytes", "memory/memory.stat"), "total_"),
+    ],
+)
+def test_a_containers_limit_counts_and_files_that_were_read_do_not(names, total, limit, expected, monkeypatch):
+    stat = f"anon 1300\n{total}inactive_file 500\n{total}active_file 40\nworkingset_refault_file 7\n"
+    files = {"/proc/meminfo": "MemTotal: 99 kB\nMemAvailable:    50 kB\n"}
+    files |= {f"/sys/fs/cgroup/{name}": text for name, text in zip(names, (f"{limit}\n", "2000\n", stat), strict=True)}
     monkeypatch.setattr(Path, "is_file", lambda path: str(path) in files)
     monkeypatch.setattr(Path, "read_text", lambda path: files[str(path)])
     assert available_memory() == expected

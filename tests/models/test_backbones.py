@@ -507,6 +507,25 @@ def test_what_the_fused_operation_does_not_cover_runs_the_stock_code(shape, opti
         np.testing.assert_allclose(value, expected, rtol=1e-5, atol=1e-5)
 
 
+@pytest.mark.parametrize("shape", [(4, 5, 3, 11), (4, 11)])  # the fused operation, and the stock code
+def test_moving_statistics_are_means_over_replicas(shape, two_replicas):
+    with two_replicas.scope():
+        layer = FusedBatchNormalization(momentum=0.9)
+        layer.build(shape)
+    x = images(2, *shape) * np.float32([1, 3]).reshape([2] + [1] * len(shape))  # each replica has other moments
+
+    def on_each():
+        return layer(tf.gather(x, tf.distribute.get_replica_context().replica_id_in_sync_group), training=True)
+
+    tf.function(lambda: two_replicas.run(on_each))()
+    axes = tuple(range(1, len(shape)))
+    expected = 0.1 * x.mean(axes).mean(0), 0.9 + 0.1 * x.var(axes).mean(0)
+    for variable, wanted in zip((layer.moving_mean, layer.moving_variance), expected, strict=True):
+        first, second = (copy.numpy() for copy in variable.value.values)
+        np.testing.assert_array_equal(first, second)
+        np.testing.assert_allclose(first, wanted, rtol=1e-4, atol=1e-6)
+
+
 def test_a_mask_runs_the_stock_code():
     x, mask = images(7, 5, 3, 11), np.random.default_rng(3).random((7, 5, 3)) < 0.5
     ours, stock = FusedBatchNormalization(), keras.layers.BatchNormalization()

@@ -67,6 +67,21 @@ def test_the_heads_stand_on_it_and_features_do_not():
         np.testing.assert_allclose(ours, expected, rtol=1e-5, atol=1e-5)
 
 
+def test_half_precision_neither_overflows_nor_divides_by_nothing():
+    layer = Projection((), 0.1, dtype="mixed_float16")
+    rows = np.array([[0.0] * 2048, [6.0] * 2048, [1e-4] * 2048])  # of length 0, 272 and 0.005
+    z = tf.constant(rows, tf.float16)
+    with tf.GradientTape() as tape:
+        tape.watch(z)
+        outputs = layer(z)
+        total = tf.reduce_sum(tf.cast(outputs, tf.float32)[:, 0])
+    assert outputs.dtype == tf.float16
+    np.testing.assert_allclose(np.linalg.norm(np.float64(outputs), axis=1), [0, 10, 10], rtol=2e-3)
+    slope = tape.gradient(total, z).numpy()[:2, 0]
+    assert np.isfinite(slope).all()
+    np.testing.assert_allclose(slope[1], (1 - 1 / 2048) / (0.1 * 6 * 2048**0.5), rtol=2e-3)
+
+
 def test_it_is_trained_by_the_labels_only():
     for objectives, changes in ((("labels",), True), (("rotation",), False)):
         keras.utils.set_random_seed(3)

@@ -1,5 +1,6 @@
 """Devices are chosen by name, and what is not there is said with what is."""
 
+import json
 from types import SimpleNamespace
 
 import keras
@@ -7,6 +8,7 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
+from selabel_tf.labelling.relabel import reach_all
 from selabel_tf.training import distribution
 
 
@@ -117,6 +119,39 @@ def test_a_batch_that_does_not_divide_over_the_replicas_is_refused_with_one_that
         distribution.check_batch(13, 5, 1000)
     distribution.check_batch(126, 2, 1000)
     distribution.check_batch(127, 1, 1000)
+
+
+def test_a_batch_reaches_all_replicas_if_tensorflow_deals_it_to_all_of_them(python):
+    """Asked of TensorFlow itself, in a process with four devices."""
+    program = """
+import tools.quiet, json
+import tensorflow as tf
+cpu = tf.config.list_physical_devices("CPU")[0]
+tf.config.set_logical_device_configuration(cpu, [tf.config.LogicalDeviceConfiguration()] * 4)
+strategy = tf.distribute.MirroredStrategy([f"CPU:{number}" for number in range(4)])
+found = []
+for count in range(1, 14):
+    rows = tf.data.Dataset.range(13).batch(13).map(lambda batch: batch[:count])  # of unknown size, as ours
+    (batch,) = strategy.experimental_distribute_dataset(rows)
+    found.append(min(int(tf.size(part)) for part in strategy.experimental_local_results(batch)) > 0)
+print(json.dumps(found))
+"""
+    done = python("-c", program)
+    assert done.returncode == 0, done.stderr
+    expected = json.loads(done.stdout.splitlines()[-1])
+    assert expected[3] and not expected[4]  # four images reach four replicas, and five only three
+    assert [reach_all(count, count, 4) for count in range(1, 14)] == expected
+    for count, reaches in enumerate(expected, 1):
+        if count < 13:  # as the last of several batches
+            assert reach_all(16, 32 + count, 4) == reaches
+
+
+def test_a_last_batch_that_leaves_a_replica_without_images_is_refused():
+    with pytest.raises(ValueError, match=r"the last batch of 21 examples has 5, too few for 4 .* e\.g\. 24\.$"):
+        distribution.check_batch(8, 4, 21)
+    distribution.check_batch(24, 4, 21)
+    with pytest.raises(ValueError, match=r"5 examples has 5, too few for 4 replicas\. Use fewer replicas\.$"):
+        distribution.check_batch(8, 4, 5)
 
 
 def test_a_last_batch_too_short_for_the_replicas_is_refused_with_a_size_that_fits():

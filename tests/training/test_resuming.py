@@ -278,6 +278,9 @@ def test_scores_are_stored_as_when_the_run_began(cut):
     checkpoint = checkpoints.latest(cut[0] / "checkpoints")
     begun = replace(checkpoint, facts={**checkpoint.facts, "storage": "half"})
     assert resuming.as_begun(cut[1], begun).label.storage == "half"
+    for kind in ("float32", "recompute", "disk"):  # of the same bits: whichever fits now
+        begun = replace(checkpoint, facts={**checkpoint.facts, "storage": kind})
+        assert resuming.as_begun(cut[1], begun).label.storage == "exact"
     chosen = replace(cut[1], label=replace(cut[1].label, storage="disk"))
     assert resuming.as_begun(chosen, begun).label.storage == "disk"
     assert resuming.as_begun(cut[1], None) == cut[1]
