@@ -2,6 +2,8 @@
 
 import io
 import os
+import re
+import shlex
 import signal
 import subprocess
 import sys
@@ -194,6 +196,40 @@ def test_a_mistake_of_the_user_is_one_message_and_exit_code_1(raising, message):
     assert result.returncode == 1
     assert result.stdout == "begun\n"
     assert result.stderr == f"Error: {message}\n(--traceback shows where it arose.)\n"
+
+
+@pytest.mark.parametrize(
+    ("word", "hint"),
+    [("extra", ""), ("label.num_relabels=4", " Each setting needs a --set of its own: --set label.num_relabels=4")],
+)
+def test_a_word_that_belongs_to_no_flag_is_refused_before_anything_is_done(word, hint):
+    result = run_tool("pass", word)
+    assert (result.returncode, result.stdout) == (1, "")
+    assert f"Error: There is {word!r} among the flags, and it belongs to none of them.{hint}\n" in result.stderr
+
+
+def test_a_tool_that_takes_words_gets_them():
+    program = "from tools import console\nconsole.run(lambda argv: print(argv[1:]), words=True)"
+    result = subprocess.run([sys.executable, "-c", program, "a", "b=c"], cwd=ROOT, capture_output=True, text=True)
+    assert (result.returncode, result.stdout) == (0, "['a', 'b=c']\n")
+
+
+def test_a_warning_is_one_line():
+    result = run_tool("import warnings; warnings.warn('The newest checkpoint is damaged.')")
+    assert (result.returncode, result.stderr) == (0, "Warning: The newest checkpoint is damaged.\n")
+
+
+def test_a_command_that_is_shown_can_be_pasted():
+    shown = console.command("knn", "--workdir=my runs/a", "--k=5")
+    assert shlex.split(shown) == ["python", "-m", "tools.knn", "--workdir=my runs/a", "--k=5"]
+    assert console.command("report", ROOT / "runs") == f"python -m tools.report {ROOT / 'runs'}"
+
+
+@pytest.mark.parametrize("tool", ["clusters", "export", "finetune", "knn", "labels", "linear_probe", "semi_supervised"])
+def test_help_lists_the_flags_that_tools_share(tool, python):
+    output = python("-m", f"tools.{tool}", "--help").stdout
+    assert re.search(r"^  --workdir: The folder of the run", output, re.MULTILINE)
+    assert re.search(r"^  --set: Judges on other images", output, re.MULTILINE)
 
 
 DAMAGED = """

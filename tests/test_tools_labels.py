@@ -72,6 +72,8 @@ def place(tmp_path_factory, small_config, finished_run):
     shutil.copytree(finished_run, place / "digits")
     for seed, name in enumerate(("=1+1.png", "a,b.png", "c.png")):
         picture(place / "new" / name, 97 + seed, height=19 + seed, width=31)
+    picture(place / "other" / "new" / "d.png", 111)
+    picture(place / "写真" / "e.png", 112)
     picture(place / "damaged" / "fine.png", 1)
     whole = (place / "damaged" / "fine.png").read_bytes()
     (place / "damaged" / "torn.png").write_bytes(whole[: len(whole) // 2])
@@ -92,6 +94,9 @@ def done(python, place):
         "new images": [run, "--assign", f"{place}/new", f"--sort-into={place}/sorted_new", "--link=copy"],
         "hard links": [run, new, f"--output={place}/new.parquet", f"--sort-into={place}/hard", "--link=hard"],
         "colour for a gray network": [digits, new],
+        "the training folder as new": [run, f"--assign={place}/photos"],
+        "another folder of that name": [run, f"--assign={place}/other/new"],
+        "a name without Latin letters": [run, f"--assign={place}/写真"],
         "no run": [f"--workdir={place}/photos"],
         "no such head": [run, "--head=2"],
         "an empty folder": [run, f"--assign={place}/empty"],
@@ -175,6 +180,22 @@ def test_new_images_get_the_prediction_of_the_heads(place, done):
     assert set(made) == {f"cluster-{k}/{n}" for n, k in zip(found.ids, found.labels[:, 0], strict=True)}
     assert not any(path.is_symlink() for path in made.values())
     assert results.load_all(place / "run")["labels-new"]["rows"][1]["clusters"] == 7
+
+
+def test_predictions_of_the_training_images_stand_beside_the_labels_of_training(place, done):
+    output, error = done["the training folder as new"]
+    assert error is None and f"Labels: {place / 'run' / 'labels_predicted.csv'}" in output
+    assert label_files.read(place / "run" / "labels_predicted.csv").origin == "prediction"
+    assert label_files.read(place / "run" / "labels.csv").origin == "training"
+
+
+def test_folders_of_the_same_name_keep_results_of_their_own(place, done):
+    assert done["another folder of that name"][1] is None
+    digits = from_folder(place / "other" / "new").fingerprint[:8]
+    assert label_files.read(place / "run" / f"labels-new-{digits}.csv").ids == ("d.png",)
+    assert label_files.read(place / "run" / "labels-new.csv").ids == ("=1+1.png", "a,b.png", "c.png")
+    assert done["a name without Latin letters"][1] is None
+    assert label_files.read(place / "run" / "labels-写真.csv").ids == ("e.png",)
 
 
 def test_output_and_hard_links(place, done):

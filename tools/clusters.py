@@ -13,10 +13,13 @@ Images without true classes have cluster sizes and NMI between heads only.
 
 import tools.quiet  # noqa: F401  isort: skip  first: TensorFlow is loud
 
+from absl import flags
+
 from selabel_tf.evaluation import assignment, cluster_report
 from selabel_tf.evaluation.report import format_table
 from tools import console, judged_run
 
+flags.adopt_module_key_flags(judged_run)  # --help shows them, too
 BATCH_SIZE = 256
 
 
@@ -39,7 +42,7 @@ def main(_):
             "There is no test split, so no unseen images. Choose some with --set data.test_split=..., or other images "
             "with --set data.source=folder --set data.path=..."
         )
-    print(f"Next: python -m tools.compare {judged.run.workdir}")
+    print(f"Next: {console.command('compare', judged.run.workdir)}")
 
 
 def labellings(judged):

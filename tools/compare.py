@@ -31,11 +31,11 @@ FORMAT = flags.DEFINE_enum("format", "text", ["text", "markdown", "json"], "How 
 OUTPUT = flags.DEFINE_string("output", None, "Writes the table to this file and not to the screen.")
 
 COMMANDS = {
-    "knn": "python -m tools.knn --workdir={run}",
-    "linear": "python -m tools.linear_probe --workdir={run}",
-    "clusters": "python -m tools.clusters --workdir={run}",
-    "all": "python -m tools.train --config={name} --workdir={run}",
-    "retrain": "python -m tools.retrain --config={name} --workdir={run} --labels=...",
+    "knn": ("knn", "--workdir={run}"),
+    "linear": ("linear_probe", "--workdir={run}"),
+    "clusters": ("clusters", "--workdir={run}"),
+    "all": ("train", "--config={name}", "--workdir={run}"),
+    "retrain": ("retrain", "--config={name}", "--workdir={run}", "--labels=..."),
 }
 
 
@@ -57,7 +57,7 @@ def commands(missing):
     lines = []
     for measure, name in missing:
         run = f"runs/{Path(name).stem}" if name.endswith(".py") else name
-        lines.append(COMMANDS[measure].format(name=name, run=run))
+        lines.append(console.command(*(word.format(name=name, run=run) for word in COMMANDS[measure])))
     return lines
 
 
@@ -87,4 +87,4 @@ def as_json(found):
 
 
 if __name__ == "__main__":
-    console.run(main)
+    console.run(main, words=True)

@@ -2,8 +2,10 @@
 
 import os
 import re
+import shlex
 import shutil
 import sys
+import warnings
 from numbers import Integral
 from time import monotonic
 
@@ -125,18 +127,27 @@ def duration(seconds):
     return f"{hours // 24} d {hours % 24} h"
 
 
-def run(main):
+def command(tool, *words):
+    """A command line of ours that can be pasted into a shell, whatever the names in it."""
+    return f"python -m tools.{tool} {shlex.join(map(str, words))}"
+
+
+def run(main, *, words=False):
     """Runs `main(argv)` as an absl program in which a mistake of the user is one message and exit code 1.
 
     Only USER_ERRORS are taken for such: any other exception is ours, and keeps its traceback. Ctrl-C exits
-    with 130.
+    with 130. words: whether the program takes any beside its flags; if not, they are refused.
     """
 
     def guarded(argv):
         sys.excepthook = sys.__excepthook__  # of tools.quiet, for the time of imports
         if not flags.FLAGS["verbosity"].present:
             logging.set_verbosity(logging.WARNING)  # libraries log what they read and where
+        warnings.showwarning = lambda message, *_: print(f"Warning: {message}", file=sys.stderr)
         try:
+            if argv[1:] and not words:
+                hint = f" Each setting needs a --set of its own: --set {argv[1]}" if "=" in argv[1] else ""
+                raise ValueError(f"There is {argv[1]!r} among the flags, and it belongs to none of them.{hint}")
             return main(argv)
         except KeyboardInterrupt:
             if TRACEBACK.value:

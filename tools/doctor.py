@@ -33,9 +33,9 @@ def main(_):
     if config is None:
         print("\nNothing to fix here. Next: look at a run, too:  python -m tools.doctor --config=... --workdir=...")
     else:
-        print(
-            f"\nNothing to fix. Next: python -m tools.train --config={CONFIG.value} --workdir={WORKDIR.value or '...'}"
-        )
+        settings = [word for text in SET.value for word in ("--set", text)]
+        words = f"--config={CONFIG.value}", f"--workdir={WORKDIR.value or '...'}", *settings
+        print(f"\nNothing to fix. Next: {console.command('train', *words)}")
     return 0
 
 

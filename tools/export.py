@@ -16,6 +16,7 @@ import tools.quiet  # isort: skip  first: TensorFlow is loud
 
 import difflib
 import json
+import shlex
 
 import numpy as np
 from absl import flags
@@ -27,6 +28,7 @@ from selabel_tf.export import keras_file, onnx, parity, saved_model, tflite
 from selabel_tf.training import card, serving
 from tools import console, judged_run
 
+flags.adopt_module_key_flags(judged_run)  # --help shows them, too
 FORMAT = flags.DEFINE_string("format", None, "saved_model, keras, tflite or onnx.", required=True)
 OUTPUT = flags.DEFINE_string("output", None, "Folder in which exports are numbered 1, 2, ...", required=True)
 QUANTIZE = flags.DEFINE_string("quantize", "none", "Of tflite: none, float16, dynamic or int8.")
@@ -61,7 +63,9 @@ def main(_):
     kept = keep(judged, folder)
     card.write(run, folder / card.FILE)
     print(f"\nExport: {folder}    Comparison: {kept}    Card: {folder / card.FILE}")
-    print(NEXT[FORMAT.value].format(folder=folder, absolute=folder.parent.resolve(), name=folder.parent.name))
+    name = folder.parent.name
+    mounted = shlex.quote(f"{folder.parent.resolve()}:/models/{name}")
+    print(NEXT[FORMAT.value].format(folder=folder, mounted=mounted, name=name))
 
 
 def check_flags():
@@ -148,7 +152,7 @@ def keep(judged, folder):
 NEXT = {
     "saved_model": (
         "Next: serve it with\n"
-        " docker run -p 8501:8501 -v {absolute}:/models/{name} -e MODEL_NAME={name} tensorflow/serving\n"
+        " docker run -p 8501:8501 -v {mounted} -e MODEL_NAME={name} tensorflow/serving\n"
         """ echo '{{"signature_name": "features_from_bytes", "instances": [{{"b64": "'$(base64 -w0 a.png)'"}}]}}' """
         "| curl -d @- localhost:8501/v1/models/{name}:predict\n"
         "or look at it with  saved_model_cli show --dir {folder} --all"

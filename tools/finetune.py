@@ -119,7 +119,7 @@ def table(rows, images, recipe):
 def following(workdir, recipe):
     if recipe.weights == "trained":
         return "the same command with --weights=random: what does the start of this run gain?"
-    return f"python -m tools.semi_supervised --workdir={workdir}  asks the same of few labels."
+    return f"{console.command('semi_supervised', f'--workdir={workdir}')}  asks the same of few labels."
 
 
 if __name__ == "__main__":

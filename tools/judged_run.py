@@ -7,7 +7,8 @@ Without --set a run is judged on the images it was trained and tested on. Other 
     --set data.data_dir=DIR                                       the same set, moved
 
 Results are kept as <workdir>/evaluation/<tool>.json, or <tool>-<data>.json for other images than the run's own; where
-a tool has variants, as <tool>_<variant>.
+a tool has variants, as <tool>_<variant>. Of two sets of images with the same name, the second is kept as
+<tool>-<data>-<digits of its fingerprint>.
 """
 
 import re
@@ -15,6 +16,7 @@ from dataclasses import dataclass
 
 from absl import flags
 
+from selabel_tf import json_file
 from selabel_tf.data import Source
 from selabel_tf.evaluation import results
 from selabel_tf.training.trained_run import TrainedRun, load_run
@@ -40,10 +42,13 @@ class JudgedRun:
 
     def path(self, tool, variant=""):
         """Where the result of a tool is kept."""
-        name = f"{tool}_{variant}" if variant else tool
+        folder, name = self.run.workdir / results.FOLDER, f"{tool}_{variant}" if variant else tool
         if not self.on_own_images:
-            name += f"-{re.sub(r'[^A-Za-z0-9.]+', '_', self.train.name).strip('_.')}"
-        return self.run.workdir / results.FOLDER / f"{name}.json"
+            of = re.sub(r"[^\w.]+", "_", self.train.name).strip("_.")
+            name += f"-{of or 'images'}"
+            if _images_of(folder / f"{name}.json") not in (None, self.train.fingerprint):
+                name += f"-{self.train.fingerprint[:8]}"
+        return folder / f"{name}.json"
 
     def save(self, tool, settings, rows, variant=""):
         """Keeps the table `rows` (flat dicts of plain values) beside the run; the path."""
@@ -79,6 +84,16 @@ def load(*, classes_needed=True):
                 "sub-folder per class: --set data.source=folder --set data.path=..."
             )
     return JudgedRun(run, train, test)
+
+
+def _images_of(path):
+    """The fingerprint of the images that a result is of; None where there is none, "" where it does not say."""
+    if not path.is_file():
+        return None
+    try:
+        return json_file.read_object(path, "a result of ours", "Remove it.")["data"]["train"]["fingerprint"]
+    except (ValueError, LookupError, TypeError):
+        return ""
 
 
 def _described(source):

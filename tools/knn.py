@@ -26,6 +26,7 @@ from tools import console, judged_run
 
 BASELINES = ("random_weights", "raw_pixels")
 
+flags.adopt_module_key_flags(judged_run)  # --help shows them, too
 K = flags.DEFINE_list("k", ["50"], "Numbers of neighbours, e.g. 20,50,200.")
 SIGMA = flags.DEFINE_list("sigma", ["0.1"], "Widths of the weight exp(similarity / sigma), e.g. 0.07,0.1.")
 LAYERS = flags.DEFINE_list("layers", [], "Layers of the backbone, e.g. conv5_relu,fc7_relu; its output if none.")
@@ -137,12 +138,12 @@ def main(_):
     path = judged.save("knn", settings, rows)
     print(f"\n{format_table(table_of(judged, rows))}")
     print(f"\nResults: {path}")
-    flag = judged_run.WORKDIR.value
+    flag, baselines = f"--workdir={judged_run.WORKDIR.value}", f"--baselines={','.join(BASELINES)}"
     missing = [name for name in BASELINES if name not in CHOSEN.value]
     if missing:
-        print(f"Next: compare with  python -m tools.knn --workdir={flag} --baselines={','.join(BASELINES)}")
+        print(f"Next: compare with  {console.command('knn', flag, baselines)}")
     else:
-        print(f"Next: train classifiers on the features with  python -m tools.linear_probe --workdir={flag}")
+        print(f"Next: train classifiers on the features with  {console.command('linear_probe', flag)}")
 
 
 if __name__ == "__main__":

@@ -24,9 +24,10 @@ from selabel_tf.evaluation.report import Table, format_table
 from selabel_tf.export import cluster_folders, confidence
 from selabel_tf.export import labels as label_files
 from selabel_tf.training.trained_run import load_run
-from tools import console
+from tools import console, judged_run
 from tools.judged_run import SET, WORKDIR, JudgedRun
 
+flags.adopt_module_key_flags(judged_run)  # --help shows them, too
 FORMAT = flags.DEFINE_enum("format", None, ["csv", "parquet"], "By default as --output ends, or csv.")
 OUTPUT = flags.DEFINE_string("output", None, "The file to write. By default labels.csv or .parquet in the run folder.")
 ASSIGN = flags.DEFINE_string("assign", None, "Labels the images of this folder instead of the training images.")
@@ -66,7 +67,9 @@ def main(_):
         confidence=sure,
     )
     table = _table(labels)
-    record = JudgedRun(run, source, None).save("labels", {"origin": labels.origin}, _rows(table))
+    judged = JudgedRun(run, source, None)
+    variant = "predicted" if ASSIGN.value and judged.on_own_images else ""  # labels.csv is what training ended with
+    record = judged.save("labels", {"origin": labels.origin}, _rows(table), variant)
     output = OUTPUT.value or run.workdir / f"{record.stem}.{chosen_format}"
     label_files.write(output, labels)
     print(f"\n{format_table(table)}\n\nLabels: {output}")

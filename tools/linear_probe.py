@@ -38,6 +38,7 @@ RANDOM_POLICIES = [name for name, policy in POLICIES.items() if policy.steps]
 BATCH_SIZE = 256  # of passes that train nothing
 FEW_STEPS = 1000  # of gradient descent; 252 on the digits end 2 to 3 points below the minimum
 
+flags.adopt_module_key_flags(judged_run)  # --help shows them, too
 LAYERS = flags.DEFINE_list(
     "layers", [], "Names of layers, or 'alexnet': the paper's conv1 to conv5. By default the network's own features."
 )
@@ -133,7 +134,8 @@ def main(_):
     unfinished.remove()
     print(f"\n{format_table(table(rows, tested_on, features_are))}")
     print(f"\nFinished in {console.duration(time.monotonic() - start)}. Results: {path}")
-    print(f"Next: python -m tools.knn --workdir={judged.run.workdir}  judges the same features by their neighbours.")
+    following = console.command("knn", f"--workdir={judged.run.workdir}")
+    print(f"Next: {following}  judges the same features by their neighbours.")
 
 
 def check_flags():

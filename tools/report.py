@@ -60,4 +60,4 @@ def default_path(folders):
 
 
 if __name__ == "__main__":
-    console.run(main)
+    console.run(main, words=True)

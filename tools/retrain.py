@@ -34,7 +34,7 @@ def main(_):
     config = configs.override(configs.load(train.CONFIG.value), ["label.labeller=given", *train.SET.value])
     config = given_labels.transferred(config, LABELS.value, _heads(), train.WORKDIR.value)
     compared = [LABELS.value] * Path(LABELS.value).is_dir() + [train.WORKDIR.value]
-    return train.train(config, following=f"python -m tools.compare {' '.join(compared)}")
+    return train.train(config, following=console.command("compare", *compared))
 
 
 def _heads():

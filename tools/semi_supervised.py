@@ -89,7 +89,8 @@ def main(_):
     print(f"\n{format_table(table(rows, images, seeds))}")
     print(f"\nFinished in {console.duration(time.monotonic() - start)}. Results: {path}")
     print(f"Picture: {path.with_suffix('.png')}")
-    print(f"Next: python -m tools.finetune --workdir={judged.run.workdir}  keeps a network fine-tuned on all labels.")
+    following = console.command("finetune", f"--workdir={judged.run.workdir}")
+    print(f"Next: {following}  keeps a network fine-tuned on all labels.")
 
 
 def measured(measurement, key, path, identity):

@@ -134,10 +134,10 @@ def train(config, following=None):
     for table in result.tables:
         print(f"\n{format_table(table)}")
     print(f"\nFinished in {console.duration(time.monotonic() - start)}. Results: {_results()}    Card: {written}")
-    page = (
-        "open that page" if config.evaluation.report else f"draw its page with  python -m tools.report {WORKDIR.value}"
-    )
-    curves = f"{page}, or look at the curves with  tensorboard --logdir {WORKDIR.value}/logs"
+    page = "open that page"
+    if not config.evaluation.report:
+        page = f"draw its page with  {console.command('report', WORKDIR.value)}"
+    curves = f"{page}, or look at the curves with  tensorboard --logdir {shlex.quote(f'{WORKDIR.value}/logs')}"
     print(f"Next: {following or curves}")
     return None
 
@@ -151,8 +151,8 @@ def _results():
 def _how_to_go_on():
     checkpoint = checkpoints.latest(f"{WORKDIR.value}/checkpoints")
     place = f"from step {checkpoint.facts['step']}" if checkpoint else "from the beginning, as nothing was saved yet"
-    program = f"tools.{Path(sys.argv[0]).stem}"  # tools.retrain trains by this module as well
-    return f"The same command goes on {place}:\n  python -m {program} {shlex.join(sys.argv[1:])}"
+    program = Path(sys.argv[0]).stem  # tools.retrain trains by this module as well
+    return f"The same command goes on {place}:\n  {console.command(program, *sys.argv[1:])}"
 
 
 if __name__ == "__main__":

@@ -74,4 +74,4 @@ def head():
 
 
 if __name__ == "__main__":
-    console.run(main)
+    console.run(main, words=True)

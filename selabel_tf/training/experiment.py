@@ -131,13 +131,18 @@ def check_folder(config, workdir):
     if record.is_file():
         before = configs.read(record)
         changed = configs.differences(before, config)
-        if not is_finished(workdir):  # how it will be judged may still be settled
-            changed = [line for line in changed if not line.startswith("evaluation.")]
-        if changed:
-            raise ValueError(
-                f"{workdir} holds a run with other settings:\n  " + "\n  ".join(changed) + "\n"
-                "Resume it with the settings it was begun with, or give this run a --workdir of its own."
+        otherwise = [line for line in changed if not line.startswith("evaluation.")]
+        remedy = "Resume it with the settings it was begun with, or give this run a --workdir of its own."
+        if not is_finished(workdir):
+            changed = otherwise  # how it will be judged may still be settled
+        elif not otherwise:
+            remedy = (
+                "It is finished, and was judged by those. Judge it by others with tools.knn, tools.linear_probe and "
+                "tools.clusters, and draw its page with tools.report."
             )
+        if changed:
+            listed = "\n  ".join(changed)
+            raise ValueError(f"{workdir} holds a run with other settings:\n  {listed}\n{remedy}")
     elif workdir.exists() and (not workdir.is_dir() or any(_is_foreign(path) for path in workdir.iterdir())):
         raise ValueError(f"{workdir} is not empty and holds no run of ours. Give the run a --workdir of its own.")
 

@@ -59,6 +59,11 @@ def _of_run(workdir, machine, commit, row):
     if experiment.is_finished(workdir):
         summary = json_file.read_object(workdir / "results.json", "results of ours", "Train again.")
         date, stopped = summary["facts"]["finished"], None
+        if "knn" not in summary["numbers"]:
+            raise ValueError(
+                f"{workdir} has no accuracy by nearest neighbours: evaluation.knn was off, or its images have no "
+                "classes. A trial is compared by it; leave this run out."
+            )
         knn = {found["what"]: found["accuracy"] for found in summary["numbers"]["knn"]}["learned features"]
     else:
         date = datetime.fromtimestamp((workdir / "metrics.jsonl").stat().st_mtime, UTC).isoformat()

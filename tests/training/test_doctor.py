@@ -121,10 +121,13 @@ def test_the_tool_shows_a_table_and_says_what_is_next_or_to_fix(tmp_path):
         command = [sys.executable, "-m", "tools.doctor", "--config=configs/digits.py", *arguments]
         return subprocess.run(command, cwd=ROOT, capture_output=True, text=True, env=environment, timeout=600)
 
-    fine = run(f"--workdir={tmp_path / 'run'}")
+    fine = run(f"--workdir={tmp_path / 'run'}", "--set=epochs=3", "--set", "model.num_clusters=5,7")
     assert (fine.returncode, fine.stderr) == (0, "")
     lines = fine.stdout.splitlines()
-    assert lines[0].startswith("ok    Python ") and lines[-1].startswith("Nothing to fix. Next: python -m tools.train")
+    assert lines[0].startswith("ok    Python ") and lines[-1] == (
+        f"Nothing to fix. Next: python -m tools.train --config=configs/digits.py --workdir={tmp_path / 'run'} "
+        "--set epochs=3 --set model.num_clusters=5,7"
+    )
     assert len({line.index("2.") for line in lines if line.startswith("ok    tensorflow ")}) == 1
     ill = run("--set=data.source=folder", f"--set=data.path={tmp_path / 'nowhere'}")
     assert (ill.returncode, ill.stderr) == (1, "")

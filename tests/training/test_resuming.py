@@ -252,8 +252,12 @@ def test_how_a_run_is_judged_may_change_until_it_is_finished(cut, tmp_path):
     assert goes_on(judged, folder).startswith("Resuming at step 5 ")
     assert experiment.configs.read(folder / "config.json") == judged
     assert "knn" in json.loads((folder / "results.json").read_text())["numbers"]
-    with pytest.raises(ValueError, match=r"other settings:\n  evaluation.knn: True -> False\n"):
+    with pytest.raises(
+        ValueError, match=r"other settings:\n  evaluation.knn: True -> False\nIt is finished.*tools.knn"
+    ):
         experiment.run(cut[1], folder)
+    with pytest.raises(ValueError, match=r"  epochs: 3 -> 99\nResume it with the settings it was begun with"):
+        experiment.run(replace(cut[1], epochs=99), folder)
 
 
 @pytest.mark.parametrize(

@@ -120,8 +120,15 @@ def test_what_contradicts_a_run_that_was_given_up_is_refused(digits_run):
 
 def test_results_of_another_form_are_told_as_the_files_mistake(digits_run):
     folder = digits_run()
-    (folder / "results.json").write_text('{"facts": {"finished": "2026-11-17"}, "numbers": {}}')
+    (folder / "results.json").write_text('{"facts": {"finished": "2026-11-17"}}')
     with pytest.raises(ValueError, match=r"does not hold a finished run as this version writes it .KeyError"):
+        trials.of_run(folder, **FACTS)
+
+
+def test_a_run_that_was_not_judged_by_neighbours_is_refused_with_the_reason(digits_run):
+    folder = digits_run()
+    (folder / "results.json").write_text('{"facts": {"finished": "2026-11-17"}, "numbers": {}}')
+    with pytest.raises(ValueError, match=r"no accuracy by nearest neighbours: evaluation.knn was off, or its images"):
         trials.of_run(folder, **FACTS)
 
 
