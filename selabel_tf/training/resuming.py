@@ -48,8 +48,8 @@ def as_begun(config, checkpoint):
     precision has bits of its own, and all others are alike."""
     if checkpoint is None or config.label.storage != "auto":
         return config
-    storage = "half" if checkpoint.facts["storage"] == "half" else "exact"
-    return replace(config, label=replace(config.label, storage=storage))
+    begun = replace(config.label, storage=checkpoint.facts["storage"])  # which refuses what is no storage
+    return replace(config, label=begun if begun.storage == "half" else replace(begun, storage="exact"))
 
 
 def restore(checkpoint, model, labelling, log, say) -> int:
