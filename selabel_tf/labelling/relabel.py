@@ -8,8 +8,8 @@
 One head at a time, so the scores take N * K_h numbers and never N * H * K; `storage` decides where those live. Under a
 strategy the row blocks are dealt out to its devices, and only sums over rows meet.
 
-Two others may take the place of the last two lines: K-means on the features, and labels that are given: the true
-classes, or those that another network has found.
+K-means on the features may take the place of the last two lines. Labels that are given, the true classes or those that
+another network has found, need none of it: they are put into the store, and no image is looked at.
 """
 
 from dataclasses import dataclass
@@ -22,6 +22,7 @@ from . import kmeans
 from .rounding import balanced_labels, hard_labels, soft_labels
 from .sinkhorn import SinkhornResult, solve
 from .storage import (
+    NO_SCORES,
     HeadScores,
     available_disk,
     available_gpu_memory,
@@ -37,14 +38,17 @@ LABELLERS = ("sinkhorn", "kmeans", "given")
 
 @dataclass(frozen=True)
 class HeadRecord:
-    """What a label pass did to one head: E(p, q) is the mean cross-entropy of the labels q under p."""
+    """What a label pass did to one head: E(p, q) is the mean cross-entropy of the labels q under p.
+
+    Where labels are given the network is not asked: predictions and objectives are None.
+    """
 
     head: int
     labels_before: np.ndarray  # int32 [N]
     labels_after: np.ndarray  # int32 [N]
-    predictions: np.ndarray  # int32 [N], the head's own: argmax of p
-    objective_before: float
-    objective_after: float
+    predictions: np.ndarray | None  # int32 [N], the head's own: argmax of p
+    objective_before: float | None
+    objective_after: float | None
     solution: SinkhornResult | None  # None where no transport problem was solved
     renumbered: bool  # cluster k is another one than before: the head has to begin anew
 
@@ -132,16 +136,18 @@ class Relabeller:
         if labeller == "given":
             self.given = _classes(source, model.num_clusters) if labels is None else np.asarray(labels)
             _check_given(self.given, source.num_examples, model.num_clusters)
-        self.plan = plan_storage(
-            source.num_examples,
-            max(model.num_clusters),
-            int(model.heads.kernel.shape[0]),
-            available_memory(),
-            available_disk(scratch),
-            gpu_bytes=available_gpu_memory(score_devices(model.distribute_strategy)),
-            views=views,
-            kind=storage,
-        )
+            self.plan = NO_SCORES
+        else:
+            self.plan = plan_storage(
+                source.num_examples,
+                max(model.num_clusters),
+                int(model.heads.kernel.shape[0]),
+                available_memory(),
+                available_disk(scratch),
+                gpu_bytes=available_gpu_memory(score_devices(model.distribute_strategy)),
+                views=views,
+                kind=storage,
+            )
         self.labeller = labeller
         self.scratch = scratch
         self.model, self.source, self.view_source = model, source, view_source or source
@@ -164,10 +170,18 @@ class Relabeller:
             on_image: called with (images seen, images in all) during extraction.
             on_pass: called with (head, record of the reading) during each solve.
         """
+        if self.labeller == "given":
+            return [self._give(head) for head in heads]
         features = [self._view(number * self.views + view, view, on_image) for view in range(self.views)]
-        new_labels = {"sinkhorn": self._transport, "kmeans": self._kmeans, "given": self._given}[self.labeller]
+        new_labels = {"sinkhorn": self._transport, "kmeans": self._kmeans}[self.labeller]
         find = new_labels(features, number, on_pass)
         return [self._relabel(features, head, find) for head in heads]
+
+    def _give(self, head):
+        store, after = self.model.label_store, self.given[:, head].astype(np.int32)
+        before = store.labels()[:, head]
+        store.assign_head(head, after, store.log_alpha(head))
+        return HeadRecord(head, before, after, None, None, None, solution=None, renumbered=False)
 
     def _view(self, position, view, on_image):
         count = self.source.num_examples
@@ -211,9 +225,6 @@ class Relabeller:
             return kmeans.cluster(rows, self.model.num_clusters[head], int(seed)), None
 
         return find
-
-    def _given(self, features, number, on_pass):
-        return lambda head, log_p: (self.given[:, head].astype(np.int32), None)
 
     def _scores(self, features, head):
         """log_p of one head as row blocks [n, K_head] on the devices of the model."""

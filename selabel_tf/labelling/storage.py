@@ -51,6 +51,9 @@ class StoragePlan:
     gpu_bytes: int = 0
 
 
+NO_SCORES = StoragePlan(KINDS[0], 0, "labels are given: no scores are made, and no memory is needed for them")
+
+
 @dataclass(frozen=True)
 class _Way:
     """Bytes that a kind needs in one of the two places."""

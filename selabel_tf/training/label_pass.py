@@ -28,12 +28,12 @@ class HeadStatistics:
     changed: float | None  # share of labels that differ from before; None where the clusters are numbered anew
     changed_by_chance: float  # what it would be if the labels before and after had nothing to do with each other
     nmi_previous: float  # NMI to the labels before
-    objective_before: float
-    objective_after: float | None  # None where the head begins anew
+    objective_before: float | None
+    objective_after: float | None  # None also where the head begins anew
     cost: float | None  # of the transport plan
     bound: float | None  # no balanced labelling can cost less
-    accuracy: float
-    unpredicted: tuple[int, ...]  # clusters that the head predicts for no image
+    accuracy: float | None
+    unpredicted: tuple[int, ...] | None  # clusters that the head predicts for no image
     closest_head: int | None  # the other head whose labels are most like this one's
     nmi_closest: float | None  # NMI to those
     nmi: float | None  # to the true classes, where the source has them
@@ -67,9 +67,10 @@ class LabelPass:
         if heads[0].changed is not None:
             parts.append(f"changed {100 * self.mean('changed'):.1f}%")
         parts.append(f"NMI to last {self.mean('nmi_previous'):.3f}")
-        after = self.mean("objective_after")
-        parts.append(f"E {self.mean('objective_before'):.3f} -> {'new head' if after is None else f'{after:.3f}'}")
-        parts.append(f"predicted {100 * self.mean('accuracy'):.1f}%")
+        before, after = self.mean("objective_before"), self.mean("objective_after")
+        if before is not None:
+            parts.append(f"E {before:.3f} -> {'new head' if after is None else f'{after:.3f}'}")
+            parts.append(f"predicted {100 * self.mean('accuracy'):.1f}%")
         if heads[0].nmi is not None:
             parts.append(f"NMI to classes {self.mean('nmi'):.3f}")
         return " | ".join([*parts, f"{self.seconds:.1f} s"])
@@ -87,7 +88,8 @@ class LabelPass:
         values = {f"labels/{name}": self.mean(name) for name in names if self.mean(name) is not None}
         values["labels/smallest"] = min(head.smallest for head in self.heads)
         values["labels/largest"] = max(head.largest for head in self.heads)
-        values["labels/unpredicted"] = max(len(head.unpredicted) for head in self.heads)
+        if self.heads[0].unpredicted is not None:
+            values["labels/unpredicted"] = max(len(head.unpredicted) for head in self.heads)
         for name in ("nmi_previous", "accuracy", "nmi"):
             if len(self.heads) > 1 and self.mean(name) is not None:
                 values |= {f"labels_{name}/head_{head.head}": getattr(head, name) for head in self.heads}
@@ -113,7 +115,7 @@ def statistics(records, labels, num_clusters: Sequence[int], classes) -> tuple[H
 def _of_head(record, labels, num_clusters, classes):
     sizes = clustering.cluster_sizes(record.labels_after, num_clusters)
     sizes_before = clustering.cluster_sizes(record.labels_before, num_clusters)
-    predicted = clustering.cluster_sizes(record.predictions, num_clusters)
+    accuracy, unpredicted = _predicted(record, num_clusters)
     closest_head, nmi_closest = _closest(record.head, labels, num_clusters)
     entropies = _entropies(record.labels_after, classes, num_clusters)
     solution = record.solution
@@ -132,8 +134,8 @@ def _of_head(record, labels, num_clusters, classes):
         objective_after=None if record.renumbered else record.objective_after,
         cost=None if solution is None else float(solution.cost),
         bound=None if solution is None else float(solution.bound),
-        accuracy=float(np.mean(record.predictions == record.labels_before)),
-        unpredicted=tuple(np.flatnonzero(predicted == 0).tolist()),
+        accuracy=accuracy,
+        unpredicted=unpredicted,
         closest_head=closest_head,
         nmi_closest=nmi_closest,
         nmi=None if classes is None else clustering.nmi(record.labels_after, classes),
@@ -141,6 +143,14 @@ def _of_head(record, labels, num_clusters, classes):
         lowest_entropy=entropies[1],
         highest_entropy=entropies[2],
     )
+
+
+def _predicted(record, num_clusters):
+    """(accuracy, clusters never predicted) of a head; None where it was not asked."""
+    if record.predictions is None:
+        return None, None
+    sizes = clustering.cluster_sizes(record.predictions, num_clusters)
+    return float(np.mean(record.predictions == record.labels_before)), tuple(np.flatnonzero(sizes == 0).tolist())
 
 
 def _entropies(labels, classes, num_clusters):

@@ -226,7 +226,10 @@ def test_given_labels_are_set_once_before_the_first_step(source):
     fit(model, source, callback, epochs=3)
     assert [(p.step, p.num_passes, len(p.heads)) for p in passes] == [(0, 1, 2)]
     np.testing.assert_array_equal(model.labels, np.stack([source.classes] * 2, axis=1))
-    assert "sinkhorn" not in passes[0].summary()
+    text = passes[0].summary()
+    assert "changed" in text and "NMI to classes 1.000" in text
+    assert not any(word in text for word in ("sinkhorn", "predicted", "E ", "None"))
+    assert "labels/unpredicted" not in passes[0].scalars() and None not in passes[0].scalars().values()
 
 
 def test_labels_and_training_are_the_same_for_the_same_seed(source):
