@@ -8,8 +8,6 @@ An ordinary keras.Model that is fed (image, index) pairs, or ((image, small crop
 labels in the label store, which `SelfLabelCallback` renews while `fit` runs.
 """
 
-import math
-
 import keras
 import numpy as np
 import tensorflow as tf
@@ -17,6 +15,7 @@ import tensorflow as tf
 from . import objectives as objective_list
 from .heads import MultiHead, checked_num_clusters
 from .label_store import LabelStore
+from .loss_scale import with_overflow_of_all
 from .projection import Projection
 
 
@@ -139,8 +138,8 @@ class SelfLabelModel(keras.Model):
                 loss += tf.add_n(self.losses) / replica.num_replicas_in_sync
             scaled = self.optimizer.scale_loss(loss)
         gradients = tape.gradient(scaled, self.trainable_variables)
-        if isinstance(self.optimizer, keras.optimizers.LossScaleOptimizer) and replica.num_replicas_in_sync > 1:
-            gradients = _with_overflow_of_all(gradients, replica)
+        if isinstance(self.optimizer, keras.optimizers.LossScaleOptimizer):
+            gradients = with_overflow_of_all(gradients)
         self.optimizer.apply(gradients, self.trainable_variables)
         return self._track(values)
 
@@ -230,14 +229,6 @@ class SelfLabelModel(keras.Model):
         parts = {name: config[name] for name in ("backbone", "projection") if name in config}
         made = {name: keras.saving.deserialize_keras_object(part) for name, part in parts.items()}
         return cls(**{**config, **made})
-
-
-def _with_overflow_of_all(gradients, replica):
-    """`gradients`, made NaN where those of any replica have overflowed. LossScaleOptimizer leaves a step out by what
-    the first replica sees, before gradients are summed: an overflow on another one would go into the weights."""
-    finite = [tf.reduce_all(tf.math.is_finite(gradient)) for gradient in gradients if gradient is not None]
-    overflowed = replica.all_reduce("sum", tf.cast(~tf.reduce_all(finite), tf.float32)) > 0
-    return [g if g is None else tf.where(overflowed, tf.cast(math.nan, g.dtype), g) for g in gradients]
 
 
 def _image_shape(backbone, image_shape):

@@ -16,6 +16,7 @@ import tensorflow as tf
 from ..evaluation import crops as crop_scores
 from ..evaluation.probe_training import Schedule
 from ..features import Extractor
+from ..models.loss_scale import SharedLossScaleOptimizer
 from . import distribution
 from .assembly import make_model
 from .classifier_network import with_classifier
@@ -100,8 +101,9 @@ def finetune(run, train, task, recipe, *, seed=0, strategy=None, unfinished=None
         model = with_classifier(
             backbone, task.num_classes, layers=recipe.layers, batch_norm=recipe.batch_norm, seed=seed
         )
+        optimizer = CoupledSGD(schedule.learning_rate, momentum=0.9, l2=schedule.l2)
         model.compile(
-            CoupledSGD(schedule.learning_rate, momentum=0.9, l2=schedule.l2),
+            SharedLossScaleOptimizer(optimizer) if model.dtype_policy.name == "mixed_float16" else optimizer,
             loss=task.loss(),
             metrics=task.metrics(),
             jit_compile=False,  # XLA refuses op determinism

@@ -11,6 +11,8 @@ import tensorflow as tf
 from selabel_tf.data import digits
 from selabel_tf.evaluation.probe_state import UnfinishedProbe
 from selabel_tf.evaluation.probe_training import Schedule
+from selabel_tf.models import backbone
+from selabel_tf.models.loss_scale import SharedLossScaleOptimizer
 from selabel_tf.training import finetuning
 from selabel_tf.training.finetuning import SCHEDULES, Cosine, Recipe, finetune, scores
 from selabel_tf.training.label_tasks import SingleLabel
@@ -89,6 +91,18 @@ def test_one_and_two_replicas_agree(given, two_replicas):
     np.testing.assert_allclose(*found, atol=1e-2)
     with pytest.raises(ValueError, match="batch_size=25 does not divide over 2 replicas"):
         tuned(given, Recipe(replace(SHORT, batch_size=25)), strategy=two_replicas)
+
+
+def test_half_precision_scales_the_loss_and_shares_overflows(given, two_replicas):
+    keras.config.set_dtype_policy("mixed_float16")
+    try:
+        run = SimpleNamespace(model=SimpleNamespace(backbone=backbone("small_conv", (16, 16, 1))))
+    finally:
+        keras.config.set_dtype_policy("float32")
+    model = finetune(run, given.train, given.task, Recipe(replace(SHORT, epochs=1)), strategy=two_replicas)
+    assert type(model.optimizer) is SharedLossScaleOptimizer
+    assert int(model.optimizer.inner_optimizer.iterations.numpy()) == 5
+    assert model.optimizer.inner_optimizer.l2 == SHORT.l2
 
 
 def test_random_weights_are_of_the_seed_and_not_of_the_run(given):

@@ -93,27 +93,6 @@ def test_a_model_trained_on_two_replicas_saves_and_loads_on_one(results, tmp_pat
     np.testing.assert_array_equal(again.labels, model.labels)
 
 
-@pytest.mark.parametrize("bright", [0, 1])
-def test_an_overflow_on_any_replica_leaves_the_step_out(bright, two_replicas):
-    """The images of one replica are so bright that its gradients, and not its loss, overflow float16."""
-    images, index = np.full((8, 4, 4, 1), 0.001, np.float32), np.arange(8)
-    images[4 * bright : 4 * bright + 4] = 200.0
-    keras.config.set_dtype_policy("mixed_float16")
-    try:
-        with two_replicas.scope():
-            keras.utils.set_random_seed(0)
-            trunk = keras.Sequential([keras.Input((4, 4, 1)), keras.layers.Flatten(), keras.layers.Dense(4)])
-            model = SelfLabelModel(trunk, [3], 8)
-            model.compile(CoupledSGD(0.01))
-    finally:
-        keras.config.set_dtype_policy("float32")
-    before = [variable.numpy() for variable in model.trainable_variables]
-    model.fit(tf.data.Dataset.from_tensor_slices((images, index)).batch(8), shuffle=False, verbose=0)
-    assert float(model.optimizer.dynamic_scale.numpy()) == 2.0**14  # halved
-    for variable, value in zip(model.trainable_variables, before, strict=True):
-        np.testing.assert_array_equal(variable.numpy(), value)
-
-
 def test_labels_by_moving_statistics_are_the_same_after_a_restore(two_replicas, tmp_path):
     """With BatchNorm of its own on each replica: an image goes through the statistics that were saved."""
     source = digits().subset(range(47))
