@@ -29,13 +29,13 @@ def record(python, folder, *arguments):
 
 
 def test_runs_are_recorded_and_the_text_shows_them(python, folder):
-    done = record(python, folder, folder / "s0", folder / "s1", "--row=Digits", "--machine=a laptop")
+    done = record(python, folder, folder / "s0", folder / "s1", "--row=Digits", "--row=more: too", "--machine=a laptop")
     assert done.returncode == 0, done.stderr
     content = json.loads((folder / "trials.json").read_text())
     kept = content["trials"]
-    assert [(t["name"], t["row"], t["seed"], t["commit"], t["machine"]) for t in kept] == [
-        ("s0", "Digits", 0, "abc1234", "a laptop"),
-        ("s1", "Digits", 1, "abc1234", "a laptop"),
+    assert [(t["name"], t["rows"], t["seed"], t["commit"], t["machine"]) for t in kept] == [
+        ("s0", ["Digits", "more: too"], 0, "abc1234", "a laptop"),
+        ("s1", ["Digits", "more: too"], 1, "abc1234", "a laptop"),
     ]
     text = (folder / "README.md").read_text()
     assert text == trial_tables.renewed(PLACE, kept, "README.md")

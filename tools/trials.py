@@ -2,6 +2,7 @@
 
     python -m tools.trials RUN RUN2 ...                              records them, renews the tables
     python -m tools.trials RUN_S0 RUN_S1 --row="SeLa [128 x 1]"      as seeds of one row of the README's table
+    python -m tools.trials RUN --row="heads: ten of 128"             and, or, of the table "rows of heads"
     python -m tools.trials RUN --stopped                             a run without promise, given up: its curve alone
     python -m tools.trials                                           renews the tables only
 
@@ -28,7 +29,7 @@ from selabel_tf.training import trials
 from tools import console
 
 RESULTS = flags.DEFINE_string("results", "configs/results/cifar10_trials.json", "The file the trials are kept in.")
-ROW = flags.DEFINE_string("row", "", "The row of the README's table that these runs are seeds of; none by default.")
+ROWS = flags.DEFINE_multi_string("row", [], "A row these runs are seeds of, TITLE or PART: TITLE; may be repeated.")
 STOPPED = flags.DEFINE_bool("stopped", False, "The runs were given up before their end: keep what they had reached.")
 MACHINE = flags.DEFINE_string("machine", None, "Where the runs were trained; by default this machine, in words.")
 COMMIT = flags.DEFINE_string("commit", None, "The version of the code they were trained with; by default git's HEAD.")
@@ -39,7 +40,7 @@ def main(argv):
     path = Path(RESULTS.value)
     kept = json_file.read_object(path, "a file of trials", "Move it away.") if path.is_file() else {}
     found = kept.get("trials", [])
-    facts = {"machine": MACHINE.value or machine(), "commit": COMMIT.value or head(), "row": ROW.value}
+    facts = {"machine": MACHINE.value or machine(), "commit": COMMIT.value or head(), "rows": ROWS.value}
     facts["stopped"] = STOPPED.value
     recorded = [trials.of_run(workdir, **facts) for workdir in argv[1:]]
     for trial in recorded:

@@ -1,7 +1,8 @@
 """Trials (training.trials) as tables in Markdown, and their place in a text: between two comments that stay.
 
-<!-- trials: rows -->      one line per row that trials count for, seeds averaged
-<!-- trials: all -->       one line per trial, good and bad
+<!-- trials: rows -->            one line per row that trials count for, seeds averaged
+<!-- trials: rows of heads -->   the same of the rows whose titles begin with "heads: ", a table of their own
+<!-- trials: all -->             one line per trial, good and bad
 <!-- end of trials -->
 """
 
@@ -14,12 +15,17 @@ END = "<!-- end of trials -->"
 MEASURES = ("knn", "linear", "nmi")
 
 
-def by_row(trials) -> str:
-    """The trials that count for a row: means over its seeds, and each seed's own where there are several."""
+def by_row(trials, part="") -> str:
+    """The trials that count for a row: means over its seeds, and each seed's own where there are several.
+
+    part: of the rows "part: title" those of this part; by default those of none.
+    """
     rows = {}
     for trial in trials:
-        if trial["row"]:
-            rows.setdefault(trial["row"], []).append(trial)
+        for row in trial["rows"]:
+            own, _, title = row.rpartition(": ")
+            if own == part:
+                rows.setdefault(title, []).append(trial)
     lines = []
     for title, found in rows.items():
         lengths = sorted({(trial["images"], trial["epochs"]) for trial in found})
@@ -47,19 +53,20 @@ def all_trials(trials) -> str:
     return _markdown(columns, lines)
 
 
-TABLES = {"rows": by_row, "all": all_trials}
-
-
 def renewed(text: str, trials, where: str) -> str:
     """`text` with the tables between its comments made anew; where: its name, for errors."""
-    kinds = "|".join(TABLES)
-    pattern = re.compile(rf"(<!-- trials: ({kinds}) -->\n).*?({re.escape(END)})", re.DOTALL)
+    pattern = re.compile(rf"(<!-- trials: (?:(all)|rows(?: of ([^\n]+?))?) -->\n).*?({re.escape(END)})", re.DOTALL)
     if not pattern.search(text):
         raise ValueError(
-            f"{where} has no place for the trials. Put the lines <!-- trials: rows --> (or: all) and {END} where the "
-            "table is to stand."
+            f"{where} has no place for the trials. Put the lines <!-- trials: rows --> (or: rows of PART, or: all) and "
+            f"{END} where the table is to stand."
         )
-    return pattern.sub(lambda place: f"{place[1]}\n{TABLES[place[2]](trials)}\n\n{place[3]}", text)
+
+    def table(place):
+        opening, every, part, end = place.groups()
+        return f"{opening}\n{all_trials(trials) if every else by_row(trials, part or '')}\n\n{end}"
+
+    return pattern.sub(table, text)
 
 
 def _markdown(columns, lines):

@@ -1,6 +1,6 @@
 """A trial: what one finished run was, and how good it became, as one small entry of a JSON file.
 
-    {"name": "sela_128x1_s0", "row": "SeLa [128 x 1]", "config": "configs/cifar10_cpu.py",
+    {"name": "sela_128x1_s0", "rows": ["SeLa [128 x 1]"], "config": "configs/cifar10_cpu.py",
      "overrides": ["model.num_clusters=128"], "command": "python -m tools.train ...", "config_hash": ...,
      "date": "2026-11-17", "machine": ..., "commit": ..., "seed": 0, "epochs": 16, "images": 20000, "hours": 0.41,
      "stopped": None, "curve": [[4, 0.3777], [8, 0.4126]], "knn": 0.438, "linear": 0.473, "nmi": 0.136}
@@ -11,7 +11,8 @@
     nmi      of the labels of head 0 to the true classes; None of a run whose labels are the classes, or were drawn
     hours    in training steps alone
     stopped  the epoch after which a run without promise was given up, None of a finished one; then knn is None
-    row      the row of the README's table that it counts for, "" for none; seeds of one row share it
+    rows     the rows of the README's tables that it counts for, as evaluation.trial_tables has them; seeds of one row
+             share it
 
 Nothing is measured here.
 """
@@ -30,7 +31,7 @@ from .run_log import read_records
 ELSEWHERE = ("data.data_dir=", "label.labels=", "label.labels_sha256=")
 
 
-def of_run(workdir, *, machine, commit, row="", stopped=False) -> dict:
+def of_run(workdir, *, machine, commit, rows=(), stopped=False) -> dict:
     """The trial of a finished run folder, or of one that was stopped and is not to be finished.
 
     machine, commit: where, and of which version of the code, it was trained.
@@ -44,13 +45,13 @@ def of_run(workdir, *, machine, commit, row="", stopped=False) -> dict:
         )
     if finished and stopped:
         raise ValueError(f"{workdir} holds a finished run. Record it without --stopped.")
-    if stopped and row:
-        raise ValueError(f"A run that was stopped has no figures for the row {row!r}. Leave the row out.")
+    if stopped and rows:
+        raise ValueError(f"A run that was stopped has no figures for the row {rows[0]!r}. Leave the row out.")
     with json_file.trusting(workdir, "a finished run" if finished else "a run", "Train it again."):
-        return _of_run(workdir, machine, commit, row)
+        return _of_run(workdir, machine, commit, rows)
 
 
-def _of_run(workdir, machine, commit, row):
+def _of_run(workdir, machine, commit, rows):
     config = configs.read(workdir / "config.json")
     file = f"configs/{config.name}.py"
     changed = configs.assignments(configs.load(file), config)
@@ -75,7 +76,7 @@ def _of_run(workdir, machine, commit, row):
     command = ["python", "-m", f"tools.{tool}", f"--config={file}", f"--workdir=runs/{workdir.name}", *options]
     return {
         "name": workdir.name,
-        "row": row,
+        "rows": list(rows),
         "config": file,
         "overrides": overrides,
         "command": shlex.join(command),

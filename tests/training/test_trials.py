@@ -43,7 +43,7 @@ def test_a_trial_holds_what_the_run_was_and_became(digits_run):
     probe(folder, solver="lbfgs", top1=0.5)
     probe(folder, solver="sgd", top1=0.6)
     probe(folder, solver="lbfgs", top1=0.7, own=False)
-    trial = trials.of_run(folder, row="mine", **FACTS)
+    trial = trials.of_run(folder, rows=["mine", "part: too"], **FACTS)
 
     summary = json.loads((folder / "results.json").read_text())
     log = [json.loads(line) for line in (folder / "metrics.jsonl").read_text().splitlines()]
@@ -56,7 +56,7 @@ def test_a_trial_holds_what_the_run_was_and_became(digits_run):
     assert (trial["seed"], trial["epochs"], trial["images"]) == (3, 3, 60)
     assert trial["date"] == summary["facts"]["finished"][:10]
     assert {name: trial[name] for name in FACTS} == FACTS
-    assert (trial["name"], trial["row"], trial["config"]) == ("mine", "mine", "configs/digits.py")
+    assert (trial["name"], trial["rows"], trial["config"]) == ("mine", ["mine", "part: too"], "configs/digits.py")
 
 
 def test_the_overrides_and_the_command_lead_to_the_runs_config(digits_run):
@@ -115,7 +115,7 @@ def test_what_contradicts_a_run_that_was_given_up_is_refused(digits_run):
         trials.of_run(folder, stopped=True, **FACTS)
     (folder / "results.json").unlink()
     with pytest.raises(ValueError, match=r"no figures for the row 'best'\. Leave the row out"):
-        trials.of_run(folder, stopped=True, row="best", **FACTS)
+        trials.of_run(folder, stopped=True, rows=["best"], **FACTS)
 
 
 def test_results_of_another_form_are_told_as_the_files_mistake(digits_run):
