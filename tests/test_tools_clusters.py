@@ -56,7 +56,7 @@ def test_the_output_is_tables_where_they_are_kept_and_what_comes_next(run, measu
     output, errors = measured
     assert "Labels of the training images: digits, 60 images, 10 true classes" in output
     assert "NMI between heads" in output
-    assert "There is no test split, so no unseen images." in output
+    assert "There is no test split, so no unseen images. Choose other images with --set data.source=folder" in output
     lines = output.strip().splitlines()
     assert f"Results: {run}/evaluation/clusters.json" in lines
     assert lines[-1] == f"Next: python -m tools.compare {run}"

@@ -86,7 +86,7 @@ def run_cases(python):
 
 def test_every_figure_is_that_of_features_extracted_by_hand(judged):
     folder, _ = judged
-    found = results.load_all(folder)["knn"]
+    (found,) = results.load_all(folder).values()
     run = load_run(folder)
     source, _ = run.sources()
     last = run.model.backbone.layers[-1].name
@@ -109,7 +109,7 @@ def test_every_figure_is_that_of_features_extracted_by_hand(judged):
 
 def test_the_result_says_what_was_judged_and_how(judged):
     folder, _ = judged
-    found = results.load_all(folder)["knn"]
+    (found,) = results.load_all(folder).values()
     assert found["settings"]["k"] == [5, 11] and found["settings"]["sigma"] == [0.07, 0.5]
     assert (found["settings"]["pool"], found["settings"]["pca"]) == ("average", 0)
     assert found["settings"]["classified"] == "training images, each by all others"
@@ -124,7 +124,8 @@ def test_the_output_is_progress_a_table_and_where_to_go(judged):
         assert re.search(rf"^{label} +100% 60/60", done.stdout, re.MULTILINE)
     assert "Weighted nearest neighbours" in lines
     assert "Bank: digits, 60 images of 10 classes. Classified: each image by all others." in lines
-    assert lines[-2] == f"Results: {folder}/evaluation/knn.json"
+    layers = [layer.name for layer in load_run(folder).model.backbone.layers]
+    assert lines[-2] == f"Results: {folder}/evaluation/knn_{layers[1]}_{layers[-1]}.json"
     assert lines[-1].startswith("Next: ") and "tools.linear_probe" in lines[-1]
     assert done.stderr == "" and "\r" not in done.stdout
 
@@ -178,10 +179,10 @@ def test_pca_flat_maps_and_a_test_split_are_done_as_asked(run_cases, finished_ru
             "--baselines=raw_pixels",
         ),
     )
-    rows = results.load_all(folders[0])["knn"]["rows"]
+    rows = results.load_all(folders[0])[f"knn_{first.name}"]["rows"]
     assert [(r["layer"], r["size"], r["k"]) for r in rows] == [(first.name, 7, 5), ("pixels", 7, 5)]
     assert f"tools.knn --workdir={folders[0]} --baselines=random_weights,raw_pixels" in said
-    (row,) = results.load_all(folders[1])["knn"]["rows"]
+    (row,) = results.load_all(folders[1])[f"knn_{first.name}"]["rows"]
     assert row["size"] == np.prod(first.output.shape[1:])
     assert "Bank: pictures0, 21 images of 3 classes. Classified: pictures1, 5 images." in split
     assert "With 3 classes top-5 is top-3." in split

@@ -38,10 +38,9 @@ def main(_):
     path = judged.save("clusters", {"entropy": "nats", "std": "of the heads, divided by their number"}, rows)
     print(f"\nResults: {path}")
     if judged.on_own_images and judged.test is None:
-        print(
-            "There is no test split, so no unseen images. Choose some with --set data.test_split=..., or other images "
-            "with --set data.source=folder --set data.path=..."
-        )
+        tfds = judged.run.config.data.source == "tfds"
+        split = "Choose some with --set data.test_split=..., or other images" if tfds else "Choose other images"
+        print(f"There is no test split, so no unseen images. {split} with --set data.source=folder --set data.path=...")
     print(f"Next: {console.command('compare', judged.run.workdir)}")
 
 

@@ -8,7 +8,8 @@
 The bank is the training images; the test split is classified by it. Without a test split every training image is
 classified by all others. Features are the output of the backbone, or of any of its --layers, all from one pass over
 the images. Maps [h, w, c] are averaged over their pixels to c values; --pool=flat keeps all of them, which is many.
-The table is also kept as JSON in <workdir>/evaluation/.
+The table is also kept as JSON in <workdir>/evaluation/, that of --layers by their names; tools.compare shows the one of
+the backbone's output.
 """
 
 import tools.quiet  # noqa: F401  isort: skip  first: TensorFlow is loud
@@ -135,7 +136,7 @@ def main(_):
         rows += judge(name, features, sources, ks, sigmas)
     settings = {"k": ks, "sigma": sigmas, "layers": LAYERS.value, "pool": POOL.value, "pca": PCA.value}
     settings["classified"] = "training images, each by all others" if judged.test is None else "test images"
-    path = judged.save("knn", settings, rows)
+    path = judged.save("knn", settings, rows, "_".join(LAYERS.value)[:100])
     print(f"\n{format_table(table_of(judged, rows))}")
     print(f"\nResults: {path}")
     flag, baselines = f"--workdir={judged_run.WORKDIR.value}", f"--baselines={','.join(BASELINES)}"

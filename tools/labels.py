@@ -110,14 +110,14 @@ def _new_images(run):
         raise ValueError("--set chooses where the training images are, --assign other images. Leave one out.")
     augment = run.data_config().augment
     images = from_folder(Path(ASSIGN.value).resolve())
-    source = images.augmented(augment.policy, augment.size, mean=augment.mean or None, std=augment.std or None)
-    wanted = run.training_set.image_shape
-    if source.image_shape[:2] != wanted[:2]:
+    wanted, size = run.training_set.image_shape, augment.size or None
+    shown = (size, size) if size else tuple(images.stored_shape[:2])  # None where images differ in size
+    if shown != wanted[:2]:
         raise ValueError(
             f"The network of {run.workdir} takes images {wanted[0]} high and {wanted[1]} wide; folders are brought to "
             "squares only. Label such images with model.assign."
         )
-    return source
+    return images.augmented(augment.policy, size, mean=augment.mean or None, std=augment.std or None)
 
 
 def _table(labels):

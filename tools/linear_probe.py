@@ -193,7 +193,7 @@ def prepared(judged, train, classifiers):
 def shown_as(judged, train, policy):
     """`train` under another augmentation policy, with the size and normalisation that the network is used to."""
     shown = judged.run.data_config(judged_run.SET.value).augment
-    return train.augmented(policy, shown.size, mean=shown.mean or None, std=shown.std or None)
+    return train.augmented(policy, shown.size or None, mean=shown.mean or None, std=shown.std or None)
 
 
 def schedule_for(train):

@@ -100,15 +100,18 @@ def markdown(table) -> str:
 
 def _of_knn(rows, settings):
     measures, baselines, remarks = {}, {}, ()
+    if settings.get("layers"):  # of chosen layers: not the network's features, which all others are judged by
+        return measures, baselines, remarks
     for name in dict.fromkeys(_features(row) for row in rows):
         own = [row for row in rows if _features(row) == name]
         usual = [row for row in own if all(_near(row.get(key), v) for key, v in PAPERS_NEIGHBOURS.items())]
         row = (usual or own)[-1]
         if name in BASELINES:
             baselines[name] = {"knn": row["top1"]}
-        else:  # layers come in the network's order: the last one stays
+        else:
             measures["knn"] = row["top1"]
-            where = f" on {name}" if name else ""
+            where = f" on {name}" if name not in ("", "learned") else ""
+            where += f", {settings['pca']} principal components" if settings.get("pca") else ""
             remarks = (_neighbours(row.get("k"), row.get("sigma")) + where,)
     return measures, baselines, remarks
 

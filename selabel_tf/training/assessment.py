@@ -35,6 +35,25 @@ class Assessment:
     contents: RunContents | None
 
 
+def check(config, source):
+    """Refuses settings by which a run could not be judged once it is trained. source: its training images."""
+    test = make_source(config, config.data.test_split) if config.data.test_split else None
+    evaluation = config.evaluation
+    if source.classes is None or not (evaluation.knn or evaluation.knn_every):
+        return
+    try:
+        if test is not None and test.classes is None:
+            raise ValueError(f"{test.name} has no true classes to compare with.")
+        knn.check_settings([evaluation.knn_k], [evaluation.knn_sigma], source.num_examples - (test is None))
+        if test is not None:
+            knn.check_classes(source.classes, test.classes)
+    except ValueError as error:
+        raise ValueError(
+            f"Nearest neighbours, evaluation.knn_k={evaluation.knn_k}: {error} Or leave them out: "
+            "evaluation.knn=false, evaluation.knn_every=0."
+        ) from error
+
+
 def assess(config, workdir, model, source, say=lambda text: None):
     """Measures a trained model on the images of its run."""
     tables, numbers = [], {}

@@ -116,12 +116,15 @@ def _entries(row, config, summary, evaluation, epoch):
             elsewhere[images] = (before | found, told + said)
             continue
         if "knn" in found:  # in place of what the summary says of it
+            if not set(said) & set(remarks):  # measured in another way: its baselines cannot stand beside this
+                for values in baselines.values():
+                    values.pop("knn", None)
             remarks = tuple(remark for remark in remarks if not remark.startswith("kNN"))
         measures, remarks = measures | found, remarks + said
         for what, values in others.items():
             baselines[what] = baselines.get(what, {}) | values
     rows = [replace(row, measures=measures, remarks=row.remarks + remarks)]
-    rows += [_baseline(row, what, values) for what, values in baselines.items()]
+    rows += [_baseline(row, what, values) for what, values in baselines.items() if values]
     rows += [_elsewhere(row, images, *found) for images, found in elsewhere.items() if found[0]]
     return rows
 

@@ -24,7 +24,7 @@ from packaging.requirements import Requirement
 
 from ..data import BadImage
 from ..labelling import storage
-from . import assembly, checkpoints, distribution, experiment
+from . import assembly, assessment, checkpoints, distribution, experiment
 
 GOOD, NOTE, BAD = "ok", "note", "to fix"
 TRIED = 16  # images that are decoded for a trial, evenly spread
@@ -132,6 +132,7 @@ def run(config, workdir) -> list[Finding]:
         model = assembly.make_model(config, source)
         labelling = assembly.make_labelling(config, source, scratch=workdir)
         labelling.check(model, config.epochs, assembly.steps_per_epoch(config, source))
+        assessment.check(config, source)
     except ValueError as error:
         return [*found, Finding("settings and memory", BAD, str(error))]
     found.append(Finding("memory", GOOD, labelling.relabeller.plan.reason))

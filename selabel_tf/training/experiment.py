@@ -81,6 +81,7 @@ def _run(config, workdir, devices, watcher, interruption):
     labelling.check(model, config.epochs, steps_per_epoch(config, source))
     watcher.say(labelling.relabeller.plan.reason)
     neighbours = [*_neighbours(config, source), *_rotations(config)]
+    assessment.check(config, source)
 
     # everything that can be refused has been: only now is the folder claimed
     remove_leftovers(workdir)

@@ -25,12 +25,13 @@ def transferred(config, labels, heads=(), workdir=None):
 
     Args:
         heads: of the labels, to be trained on; all by default.
-        workdir: the new run's folder; its copy serves where `labels` is gone.
+        workdir: the new run's folder; its copy serves where `labels` is gone, or holds the same labels in other words.
     """
-    path = _file(labels)
-    if workdir is not None and not path.exists():
-        path = _copy(workdir) or path
+    copy = workdir and _copy(workdir)
+    path = copy if copy and _is_gone(labels) else _file(labels)
     found = label_files.read(path)
+    if copy and _same(found, label_files.read(copy)):
+        path = copy
     chosen = _chosen(found, heads, path)
     label = replace(config.label, labeller="given", labels=str(Path(labels)), label_heads=tuple(heads))
     label = replace(label, labels_sha256=_sha256(path))
@@ -86,6 +87,19 @@ def _file(labels):
             f"python -m tools.labels --workdir={path}"
         )
     return path / "labels.csv"
+
+
+def _is_gone(labels):
+    path = Path(labels)
+    return not (path / "labels.csv" if path.is_dir() else path).exists()
+
+
+def _same(one, other):
+    """Whether two files give the same labels to the same images; tools.labels adds what the network thinks of them."""
+    alike = ("ids", "fingerprint", "num_clusters", "origin", "config_hash", "checkpoint_hash")
+    return all(getattr(one, name) == getattr(other, name) for name in alike) and np.array_equal(
+        one.labels, other.labels
+    )
 
 
 def _copy(workdir):

@@ -286,7 +286,7 @@ def _training_images(run):
     """(ids of the training set, the images of it that are there, their rows, sentences on what is not)."""
     count = run.training_set.num_examples
     try:
-        train = make_source(run.data_config())
+        train = run.training_images()
     except UNREADABLE as error:
         gone = f"The training images are not there, so there are no pictures and no classes: {_first_line(error)}"
         return _recorded_ids(run) or _numbers(count), None, None, (gone,)

@@ -9,7 +9,7 @@ def preprocessing(run) -> Preprocessing:
     """How evaluation prepares the images of a TrainedRun, as a value."""
     settings = run.data_config().augment
     shape = run.training_set.image_shape
-    made = augment.make(settings.policy, shape, size=settings.size, mean=settings.mean, std=settings.std)
+    made = augment.make(settings.policy, shape, size=settings.size or None, mean=settings.mean, std=settings.std)
     return Preprocessing(made.image_shape, made.policy.plain, made.mean, made.std)
 
 

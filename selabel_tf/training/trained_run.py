@@ -12,11 +12,13 @@ from pathlib import Path
 
 from .. import config as configs
 from .. import json_file
-from ..config import Config
+from ..config import Config, Data
 from ..models import SelfLabelModel
 from . import checkpoints
 from .assembly import TrainingSet, make_model, make_source
 from .quarantine import set_aside
+
+PLACE = ("name", "path")  # of the settings of images, those that say which set they are
 
 
 @dataclass(frozen=True)
@@ -32,19 +34,40 @@ class TrainedRun:
     def data_config(self, settings=()):
         """The run's config with `settings` ("data.name=cifar100", ...) for its images; the input size stays.
 
-        Each image comes once: small crops beside it are for self-labelling alone.
+        Of another set of images all are taken, unless `settings` say otherwise: how many of a class the run was trained
+        on, and how unevenly, is a matter of its own set. Each image comes once: small crops beside it are for
+        self-labelling alone.
         """
         for setting in settings:
             if not setting.startswith(("data.", "augment.")) or setting.startswith("augment.small_"):
                 raise ValueError(
                     f"{setting!r} is a setting of training, which is over. Images are chosen by data.* and augment.*."
                 )
-        config = configs.override(self.config, settings)
+        config = configs.override(replace(self.config, data=self._data_for(settings)), settings)
         config = replace(config, augment=replace(config.augment, small_crops=0, small_size=0))
         height, width, _ = self.training_set.image_shape
         if not config.augment.size and height == width:  # else images come as they are stored
             config = replace(config, augment=replace(config.augment, size=height))
         return config
+
+    def _data_for(self, settings):
+        """The run's own choice of images, as far as it holds for those that `settings` choose."""
+        data = self.config.data
+        given = {name.strip(): value.strip() for name, _, value in (setting.partition("=") for setting in settings)}
+        if given.get("data.source", data.source) != data.source:
+            return Data(max_bad_share=data.max_bad_share)
+        elsewhere = any(given.get(f"data.{name}", getattr(data, name)) != getattr(data, name) for name in PLACE)
+        moved = elsewhere and data.source == "folder" and self._own_images(configs.override(self.config, settings))
+        return replace(data, examples_per_class=0, imbalance="none") if elsewhere and not moved else data
+
+    def _own_images(self, config):
+        """The training images of `config` without those set aside, if these are the run's own; or None."""
+        bad = set_aside(self.workdir)
+        try:
+            source = make_source(config, without=bad)
+        except (ValueError, OSError):
+            return None
+        return source if source.fingerprint == self.training_set.fingerprint else None
 
     def sources(self, settings=()):
         """(train, test): the images of `data_config`; `test` is None where there is no test split."""
@@ -63,12 +86,8 @@ class TrainedRun:
     def training_images(self, settings=()):
         """The training split of `data_config`; of the run's own images those that it set aside are left out."""
         config = self.data_config(settings)
-        bad = set_aside(self.workdir)
-        if bad:
-            own = make_source(config, without=bad)
-            if own.fingerprint == self.training_set.fingerprint:
-                return own
-        return make_source(config)
+        own = self._own_images(config) if set_aside(self.workdir) else None
+        return own or make_source(config)
 
     def untrained_model(self):
         """The same network as it was before the first step: the baseline of random weights."""

@@ -61,7 +61,31 @@ def test_what_the_tools_measured_comes_before_the_summary_of_training(run):
     assert first.remarks == ("kNN with k=50, sigma=0.1 on flatten",)
     random = next(entry for entry in others if entry.method == "random weights (small_conv)")
     assert random.measures["linear flatten"] == 0.125
-    assert "knn" in random.measures
+
+
+def test_baselines_stay_where_neighbours_were_sought_in_the_same_way(run):
+    def measures():
+        return [entry.measures for entry in entries_of(run) if entry.method == "random weights (small_conv)"]
+
+    (before,) = measures()
+    row = {"features": "learned", "layer": "flatten", "k": 5, "sigma": 0.1, "top1": 0.25}
+    save(run, "knn", [row])
+    assert entries_of(run)[0].measures["knn"] == 0.25 and measures() == [before] and "knn" in before
+    save(run, "knn", [row | {"k": 50}])  # training's figure of random weights is of 5 neighbours
+    assert measures() == []
+    save(run, "knn", [row | {"k": 50}, row | {"features": "random weights", "k": 50, "top1": 0.125}])
+    assert measures() == [{"knn": 0.125}]
+
+
+def test_chosen_layers_do_not_stand_for_the_network(run):
+    before = entries_of(run)
+    row = {"features": "learned", "layer": "conv1", "k": 50, "sigma": 0.1, "top1": 0.25}
+    data = {"own": True, "train": {"name": "digits"}}
+    facts = {"tool": "knn", "model": {"epoch": 3}, "data": data}
+    results.save(run, "knn_conv1", settings={"layers": ["conv1"]}, rows=[row], **facts)
+    assert entries_of(run) == before
+    results.save(run, "knn", settings={"layers": [], "pca": 7}, rows=[row], **facts)
+    assert entries_of(run)[0].remarks == ("kNN with k=50, sigma=0.1, 7 principal components",)
 
 
 def test_figures_of_an_earlier_checkpoint_are_told(run):

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 from packaging.requirements import Requirement
 
-from selabel_tf.config import Data, Label, Model
+from selabel_tf.config import Data, Evaluation, Label, Model
 from selabel_tf.labelling import relabel, storage
 from selabel_tf.training import doctor, experiment
 from selabel_tf.training.doctor import BAD, GOOD, NOTE, Finding
@@ -89,6 +89,11 @@ def test_too_little_memory_for_the_label_passes_is_to_be_fixed(small_config, mon
 def test_settings_that_cannot_be_trained_are_to_be_fixed(small_config):
     finding = doctor.run(small_config(label=Label(labeller="given"), model=Model(num_clusters=(5,))), None)[-1]
     assert finding.state == BAD and "classes" in finding.seen
+
+
+def test_a_run_that_could_not_be_judged_at_its_end_is_to_be_fixed(small_config):
+    finding = doctor.run(small_config(evaluation=Evaluation(knn_k=60)), None)[-1]
+    assert finding.state == BAD and "evaluation.knn_k=60: k=60, but each query has 59 candidates" in finding.seen
 
 
 def test_a_full_disk_is_to_be_fixed(tmp_path, small_config, monkeypatch):

@@ -1,6 +1,8 @@
 """Whole runs, small: 60 digits, two heads, two epochs."""
 
 import json
+from dataclasses import replace
+from types import SimpleNamespace
 
 import keras
 import numpy as np
@@ -8,8 +10,9 @@ import pytest
 
 from selabel_tf import config as configs
 from selabel_tf.config import Augment, Data, Evaluation, Label, Model
+from selabel_tf.data import digits
 from selabel_tf.export import labels as label_files
-from selabel_tf.training import assembly, distribution, experiment, report_data
+from selabel_tf.training import assembly, assessment, distribution, experiment, report_data
 from selabel_tf.training.run_log import read_records
 
 
@@ -147,12 +150,32 @@ def test_a_folder_with_something_else_in_it_is_refused(tmp_path, small_config):
         ({"model": Model(num_clusters=(61,))}, "num_examples=60 is fewer than the 61 clusters"),
         ({"model": Model(width=8)}, "width"),
         ({"data": Data(source="tfds", name="cifar10", data_dir="nowhere")}, "cifar10"),
+        ({"evaluation": Evaluation(knn_k=60)}, r"evaluation\.knn_k=60: k=60, but .* from 1 to 59\. Or leave them out:"),
+        ({"evaluation": Evaluation(knn=False, knn_every=1, knn_k=60)}, r"evaluation\.knn_every=0"),
     ],
 )
 def test_what_cannot_work_is_refused_before_the_folder_is_made(tmp_path, changes, message, small_config):
     with pytest.raises((ValueError, FileNotFoundError), match=message):
         experiment.run(small_config(**changes), tmp_path / "run")
     assert not (tmp_path / "run").exists()
+
+
+@pytest.mark.parametrize(
+    ("classes", "message"),
+    [
+        (None, r"others has no true classes to compare with\. Or leave them out: evaluation\.knn=false"),
+        (np.array([0, 11]), "The queries have 2 classes, the bank has 10, and not among them is 11"),
+    ],
+)
+def test_a_test_split_that_nothing_can_be_compared_with_is_refused_at_once(small_config, monkeypatch, classes, message):
+    config = small_config(data=Data("tfds", "voc/2007", test_split="test"))
+    source = digits().first_per_class(6)
+    monkeypatch.setattr(assessment, "make_source", lambda *_: SimpleNamespace(name="others", classes=classes))
+    with pytest.raises(ValueError, match=message):
+        assessment.check(config, source)
+    assessment.check(replace(config, evaluation=Evaluation(knn=False)), source)
+    source.classes = None  # then features are not judged
+    assessment.check(config, source)
 
 
 def test_a_batch_that_does_not_divide_over_replicas_is_refused(tmp_path, monkeypatch, two_replicas, small_config):

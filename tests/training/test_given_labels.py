@@ -165,6 +165,24 @@ def test_other_labels_in_the_same_place_are_other_settings(tmp_path, retrained, 
         experiment.run(changed, tmp_path / "run")
 
 
+def test_labels_that_were_written_anew_are_still_the_same_and_so_is_the_copy_of_labels_that_are_gone(
+    tmp_path, retrained, finished_run
+):
+    folder, config = retrained
+    source = shutil.copytree(finished_run, tmp_path / "first")
+    labels = label_files.read(source / "labels.csv")
+    sure = label_files.Confidence(
+        np.full(labels.labels.shape, 0.5, np.float32), (labels.labels + 1) % 5, np.full(labels.labels.shape, 0.25, "f4")
+    )
+    label_files.write(source / "labels.csv", replace(labels, confidence=sure))  # as tools.labels does
+    again = given_labels.transferred(config, source, heads=(1, 0), workdir=folder)
+    assert again.label.labels_sha256 == config.label.labels_sha256
+    assert given_labels.transferred(config, source, heads=(1, 0)).label.labels_sha256 != config.label.labels_sha256
+    (source / "labels.csv").unlink()
+    again = given_labels.transferred(config, source, heads=(1, 0), workdir=folder)
+    assert again.label.labels_sha256 == config.label.labels_sha256
+
+
 def _without_row(text):
     lines = text.splitlines(keepends=True)
     return "".join(lines[:20] + lines[21:])

@@ -12,7 +12,7 @@ from PIL import Image
 from selabel_tf import data
 from selabel_tf.config import Augment, Data, Evaluation
 from selabel_tf.export import labels as label_files
-from selabel_tf.training import card, distribution, experiment, quarantine
+from selabel_tf.training import card, distribution, experiment, quarantine, report_data
 from selabel_tf.training.trained_run import load_run
 
 N = 31
@@ -74,6 +74,9 @@ def test_a_run_sets_bad_images_aside_as_if_they_had_never_been_there(tmp_path, p
 
     # What reads the run folder leaves the same images out; of other images none.
     run = load_run(tmp_path / "run")
+    shown = report_data.of_folder(tmp_path / "run")
+    assert shown.training.ids == labels.ids and len(shown.training.tiles) == N
+    assert not any("not there" in sentence or "has changed" in sentence for sentence in shown.lacking)
     train, _ = run.sources()
     assert "<script>" not in card.write(run, tmp_path / "card.md").read_text()
     (tmp_path / "card.md").unlink()

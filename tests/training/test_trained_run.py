@@ -7,6 +7,7 @@ import keras
 import numpy as np
 import pytest
 
+from selabel_tf.config import Data
 from selabel_tf.export import labels as label_files
 from selabel_tf.training import assembly
 from selabel_tf.training.trained_run import load_run
@@ -89,3 +90,54 @@ def test_images_that_are_not_square_come_as_they_are_stored(finished_run):
     run = load_run(finished_run)
     wide = replace(run, training_set=replace(run.training_set, image_shape=(12, 16, 1)))
     assert wide.data_config().augment.size == 0
+
+
+def pictures(folder, count, channels=1):
+    """Two classes of `count` noisy PNG files each."""
+    noise = np.random.default_rng(0)
+    for name in ("one", "two"):
+        (folder / name).mkdir(parents=True)
+        for number in range(count):
+            picture = noise.integers(0, 256, (16, 16, channels), np.uint8)
+            keras.utils.save_img(folder / name / f"{number}.png", picture, data_format="channels_last", scale=False)
+    return folder
+
+
+@pytest.fixture
+def few_of_a_tfds_set(finished_run):
+    """As if it had been trained on six images of each class of cifar10, unevenly."""
+    run = load_run(finished_run)
+    data = Data("tfds", "cifar10", "train", "test", "somewhere", examples_per_class=6, imbalance="light")
+    return replace(run, config=replace(run.config, data=data))
+
+
+def test_a_folder_is_chosen_by_its_path_alone_whatever_the_run_was_trained_on(few_of_a_tfds_set, tmp_path):
+    folder = pictures(tmp_path / "images", 3, channels=3)
+    run = few_of_a_tfds_set
+    run = replace(run, training_set=replace(run.training_set, image_shape=(16, 16, 3)))
+    train, test = run.sources(["data.source=folder", f"data.path={folder}"])
+    assert (train.num_examples, test) == (6, None)
+    assert run.data_config().data == run.config.data
+
+
+def test_all_images_of_another_set_are_taken_unless_otherwise_said(few_of_a_tfds_set):
+    other = few_of_a_tfds_set.data_config(["data.name = cifar100"]).data
+    assert (other.name, other.test_split, other.data_dir) == ("cifar100", "test", "somewhere")
+    assert (other.examples_per_class, other.imbalance) == (0, "none")
+    few = few_of_a_tfds_set.data_config(["data.name=cifar100", "data.examples_per_class=2"]).data
+    assert (few.examples_per_class, few.imbalance) == (2, "none")
+    moved = few_of_a_tfds_set.data_config(["data.data_dir=elsewhere", "data.name=cifar10"]).data
+    assert (moved.data_dir, moved.examples_per_class, moved.imbalance) == ("elsewhere", 6, "light")
+
+
+def test_a_folder_that_was_moved_is_known_by_its_images(finished_run, tmp_path):
+    run = load_run(finished_run)
+    data = Data("folder", path=str(pictures(tmp_path / "before", 5)), examples_per_class=3)
+    run = replace(run, config=replace(run.config, data=data))
+    trained_on = assembly.TrainingSet.of(assembly.make_source(run.config))
+    run = replace(run, training_set=trained_on)
+    (tmp_path / "before").rename(tmp_path / "after")
+    train, _ = run.sources([f"data.path={tmp_path / 'after'}"])
+    assert train.fingerprint == trained_on.fingerprint and train.num_examples == 6
+    pictures(tmp_path / "other", 2, channels=trained_on.image_shape[2])
+    assert run.sources([f"data.path={tmp_path / 'other'}"])[0].num_examples == 4
