@@ -11,7 +11,9 @@ are used because NumPy promises never to change them; `Generator.permutation` ha
 A batch is `(images float32 [B,h,w,c], index int64 [B])`; under `multi_crop` a pair stands for the images.
 """
 
+import math
 import operator
+import os
 from collections.abc import Callable
 
 import numpy as np
@@ -22,6 +24,7 @@ from ..untuned import untuned
 TRAINING, VIEWS = 0, 1  # streams: label passes never show what training shows
 ORDER, FACTORS = 0, 1
 PREFETCHED = 4  # finished batches that may wait for the network
+PIECE_BYTES = 2**27  # of decoded images that are cropped together; some six times as much is in memory
 
 
 def _words(count, seed, stream, epoch, purpose):
@@ -82,6 +85,8 @@ def _batches(reader, batch_size, plan, num_factors, crop, finish, first_batch=0)
     channels = reader.image_shape[2]
     uneven = None in reader.image_shape
     dtype = tf.as_dtype(reader.dtype)
+    # A batch of photographs may be gigabytes before the crop: then it is read and cropped in pieces.
+    at_once = not uneven and batch_size * math.prod(reader.image_shape) * dtype.size <= PIECE_BYTES
     pixels = (
         (tf.TensorSpec([None], dtype), tf.TensorSpec([None, 2], tf.int64))
         if uneven
@@ -91,26 +96,36 @@ def _batches(reader, batch_size, plan, num_factors, crop, finish, first_batch=0)
 
     def rows():
         sequence, table = plan()
-        for start in range(first_batch * batch_size, reader.num_examples, batch_size):
-            index = sequence[start : start + batch_size]
+        start, count = first_batch * batch_size, batch_size if at_once else min(batch_size, os.cpu_count())
+        while start < reader.num_examples:
+            index = sequence[start : start + count]
             images = reader.fetch(index)
             yield _pack(images) if uneven else images, table[index], index
+            start += count
+            if not at_once:
+                mean = max(1, sum(image.nbytes for image in images) // len(images))
+                count = min(batch_size, max(os.cpu_count(), PIECE_BYTES // mean))
 
     @tf.autograph.experimental.do_not_convert  # plain tracing takes half the time
-    def augment(images, table, index):
-        cropped = _crop_each(*images, channels, table, crop) if uneven else crop(images, table)
-        return finish(cropped, table), index
+    def cropped(images, table, index):
+        return _crop_each(*images, channels, table, crop) if uneven else crop(images, table), table, index
+
+    @tf.autograph.experimental.do_not_convert
+    def finished(crops, table, index):
+        return finish(crops, table), index
 
     options = tf.data.Options()
     options.deterministic = True
     # Several workers: each takes its share of the batches. There are no files that could be shared out.
     options.experimental_distribute.auto_shard_policy = tf.data.experimental.AutoShardPolicy.DATA
-    # Uneven batches are large before the crop (256 photographs: 150 MB), so few are worked on at once.
+    dataset = tf.data.Dataset.from_generator(rows, output_signature=signature).prefetch(1)
+    if at_once:
+        dataset = dataset.map(lambda *batch: finished(*cropped(*batch)), num_parallel_calls=tf.data.AUTOTUNE)
+    else:  # pieces are large before the crop, so few are worked on at once
+        dataset = dataset.map(cropped, num_parallel_calls=2).rebatch(batch_size)
+        dataset = dataset.map(finished, num_parallel_calls=tf.data.AUTOTUNE)
     dataset = (
-        tf.data.Dataset.from_generator(rows, output_signature=signature)
-        .prefetch(1)
-        .map(augment, num_parallel_calls=2 if uneven else tf.data.AUTOTUNE)
-        .apply(tf.data.experimental.assert_cardinality(num_batches - first_batch))
+        dataset.apply(tf.data.experimental.assert_cardinality(num_batches - first_batch))
         .prefetch(PREFETCHED)
         .with_options(options)
     )

@@ -7,6 +7,7 @@ for. True classes, where a set has them, serve evaluation only and never enter a
 
 import functools
 import hashlib
+import math
 from collections.abc import Callable
 
 import numpy as np
@@ -16,7 +17,7 @@ from selabel_tf.data import augment, pipeline
 from selabel_tf.data.folder import open_folder
 from selabel_tf.data.image_header import read_size, stamp
 from selabel_tf.data.multi_crop import MultiCrop, small_version
-from selabel_tf.data.readers import ArrayReader, FileReader, threads
+from selabel_tf.data.readers import ArrayReader, FileReader, by_threads
 
 RAM_LIMIT = 2 * 1024**3  # bytes of decoded pixels up to which a TFDS set is held in RAM
 
@@ -42,6 +43,7 @@ class Source:
         self._augmentation = augmentation
         self._small_crops = small_crops  # (Augmentation, how many), or None
         self._next_epoch = 0
+        self._steps_per_epoch = math.inf
 
     @property
     def image_shape(self) -> tuple:
@@ -147,7 +149,7 @@ class Source:
         kept. first_batch: leaves out the batches before it, of every epoch: the rest of one that was cut.
         """
         augmentation = self._ready_augmentation()
-        return pipeline.random_batches(
+        dataset = pipeline.random_batches(
             self._reader,
             MultiCrop(augmentation, *self._small_crops) if self._small_crops else augmentation,
             batch_size,
@@ -156,6 +158,12 @@ class Source:
             epoch=self._begin_epoch,
             first_batch=first_batch,
         )
+        self._steps_per_epoch = -(-self.num_examples // batch_size)
+        return dataset
+
+    def epoch_at(self, step) -> int:
+        """The epoch that a training step lies in, by the last `train_batches` asked for; 0 before those."""
+        return int(step // self._steps_per_epoch)
 
     def view_batches(self, batch_size, *, position, seed=0) -> tf.data.Dataset:
         """One augmented, shuffled pass: a function of (seed, position), and unlike any training epoch."""
@@ -245,9 +253,9 @@ def from_folder(path, *, image_size=None, without=()) -> Source:
     without: ids of files to leave out, as if they were not there; see `inspection`.
     """
     folder = open_folder(path, without)
-    sizes = set(threads().map(read_size, folder.paths))
+    sizes = set(by_threads(read_size, folder.paths))
     shape = (*(sizes.pop() if len(sizes) == 1 else (None, None)), 3)
-    stamps = np.array(list(threads().map(stamp, folder.paths)), np.int64)
+    stamps = np.array(list(by_threads(stamp, folder.paths)), np.int64)
     names = list(folder.class_names)
     number = {name: index for index, name in enumerate(names)}
     classes = np.array([number[file.parent.name] for file in folder.paths], np.int64) if names else None
@@ -271,7 +279,8 @@ def from_tfds(name, split="train", data_dir=None, *, in_memory=None, without=())
 
     reader, ids, class_names = tfds_records.open_prepared(name, split, data_dir)
     if without:
-        rows = np.flatnonzero([one not in set(without) for one in ids])
+        left_out = set(without)
+        rows = np.flatnonzero([one not in left_out for one in ids])
         reader, ids = reader.take(rows), [ids[row] for row in rows]
     uneven = None in reader.image_shape
     if in_memory and uneven:

@@ -16,6 +16,7 @@ made anew), and denormal numbers, which CPUs are slow at, cannot arise.
 """
 
 import shutil
+import tempfile
 from pathlib import Path
 
 import numpy as np
@@ -25,6 +26,7 @@ from selabel_tf.labelling.host import SMALLEST_EXPONENT, Host
 
 REACH = 44.0  # max - min of a - a0 up to which a kernel serves
 NEGLIGIBLE = 1e-7  # mass: less than float32 sums lose
+FOLDER_PREFIX = ".selabel-kernel-"
 
 
 class Kernel:
@@ -34,7 +36,7 @@ class Kernel:
     """
 
     def __init__(self, form="float32", folder=None):
-        self._form, self._folder = form, folder
+        self._form, self._folder, self._own_folder = form, None if folder is None else Path(folder), None
         self._lambda, self._base, self._correction = None, None, 1.0
         self._blocks, self._number = [], 0
 
@@ -115,8 +117,9 @@ class Kernel:
     def close(self):
         """Let go of M, in memory and on disk."""
         self._blocks, self._lambda = [], None
-        if self._form == "disk":
+        if self._own_folder is not None:
             shutil.rmtree(self._own_folder, ignore_errors=True)
+            self._own_folder = None
 
     def _stored(self, block):
         if not isinstance(block, np.ndarray):
@@ -125,16 +128,14 @@ class Kernel:
             # bfloat16 is the upper half of a float32, here rounded to nearest; kept as integers for NumPy
             return ((block.view(np.uint32) + 0x8000) >> 16).astype(np.uint16)
         if self._form == "disk":
-            self._own_folder.mkdir(parents=True, exist_ok=True)
+            if self._own_folder is None:  # of this kernel alone: others may work in the same place
+                self._folder.mkdir(parents=True, exist_ok=True)
+                self._own_folder = Path(tempfile.mkdtemp(prefix=FOLDER_PREFIX, dir=self._folder))
             path = self._own_folder / f"{self._number:05d}.float32"
             stored = np.memmap(path, np.float32, "w+", shape=block.shape)
             stored[:] = block
             return stored
         return block
-
-    @property
-    def _own_folder(self):
-        return Path(self._folder) / "selabel-kernel"  # always the same: what a killed process left goes with the next
 
     def _scaling(self, log_alpha):
         """exp(a - a0) [K], of exp(-22) to exp(22)."""
@@ -157,6 +158,12 @@ class Kernel:
             with Host() as host:
                 total = total + host.kernel_sums(on_host, scaling)
         return total
+
+
+def remove_leftovers(folder):
+    """Removes what killed processes left of their kernels in `folder`. Nobody may be solving there meanwhile."""
+    for path in Path(folder).glob(f"{FOLDER_PREFIX}*"):
+        shutil.rmtree(path, ignore_errors=True)
 
 
 @tf.function(input_signature=[tf.TensorSpec([None, None], tf.float32), tf.TensorSpec([None], tf.float32)])

@@ -27,15 +27,14 @@ from selabel_tf.labelling.scores import ROWS_PER_BLOCK
 
 KINDS = ("float32", "recompute", "half", "disk")
 CHOICES = {"auto": KINDS, "exact": ("float32", "recompute", "disk")} | {kind: (kind,) for kind in KINDS}
-CONTAINER = (  # limit, use, and what of the use are files that were read, by version 2 and 1 of control groups
-    ("memory.max", "memory.current", "memory.stat", ("inactive_file", "active_file")),
-    (
-        "memory/memory.limit_in_bytes",
-        "memory/memory.usage_in_bytes",
-        "memory/memory.stat",
+CONTROL_GROUPS = {  # root -> limit, use, and what of the use are files that were read; by version 2 and 1
+    "/sys/fs/cgroup": ("memory.max", "memory.current", ("inactive_file", "active_file")),
+    "/sys/fs/cgroup/memory": (
+        "memory.limit_in_bytes",
+        "memory.usage_in_bytes",
         ("total_inactive_file", "total_active_file"),
     ),
-)
+}
 WORKING_COPIES = 8  # of one row block, within an exact reading
 GPU_SHARE = 0.7
 
@@ -158,8 +157,9 @@ class HeadScores:
 def available_memory():
     """Bytes of main memory that this process can still have; infinity where the system does not say.
 
-    The smallest of what Linux calls available and what a container's limit leaves. Files that were read are in memory
-    too, and make room when it is needed: after a look at all images they would be most of what a container has.
+    The smallest of what Linux calls available and what the limits of the control groups leave that the process is in:
+    those of a container, a batch system or a service. Files that were read are in memory too, and make room when it is
+    needed: after a look at all images they would be most of what a container has.
     """
     amounts = [math.inf]
     meminfo = Path("/proc/meminfo")
@@ -169,14 +169,27 @@ def available_memory():
         ]
     elif "SC_AVPHYS_PAGES" in getattr(os, "sysconf_names", {}):
         amounts.append(os.sysconf("SC_AVPHYS_PAGES") * os.sysconf("SC_PAGE_SIZE"))
-    for *names, cached in CONTAINER:
-        files = [Path("/sys/fs/cgroup") / name for name in names]
-        if all(file.is_file() for file in files):
-            limit, used, stat = (file.read_text() for file in files)
-            files_read = sum(int(n) for kind, n in map(str.split, stat.splitlines()) if kind in cached)
-            if limit.strip().isdigit():  # not "max"
-                amounts.append(int(limit) - int(used) + files_read)
+    for root, (*names, cached) in CONTROL_GROUPS.items():
+        for group in _control_groups(Path(root)):
+            files = [group / name for name in (*names, "memory.stat")]
+            if all(file.is_file() for file in files):
+                limit, used, stat = (file.read_text() for file in files)
+                files_read = sum(int(n) for kind, n in map(str.split, stat.splitlines()) if kind in cached)
+                if limit.strip().isdigit():  # not "max"
+                    amounts.append(int(limit) - int(used) + files_read)
     return min(amounts)
+
+
+def _control_groups(root):
+    """Yields the folders under `root` of the groups that this process is in, each within the next, `root` last."""
+    listed = Path("/proc/self/cgroup")
+    lines = listed.read_text().splitlines() if listed.is_file() else []
+    for line in lines:  # 0::/a/b of version 2, 4:memory:/a/b of version 1
+        _, controllers, path = line.split(":", 2)
+        if "memory" in controllers.split(",") if root.name == "memory" else not controllers:
+            group = root / path.strip("/")
+            yield from (folder for folder in (group, *group.parents) if root in folder.parents)
+    yield root
 
 
 def score_devices(strategy):

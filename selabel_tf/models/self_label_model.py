@@ -5,7 +5,8 @@
 where the objective "labels" is the mean (or sum) over heads of -log p_h(label_h), and models.objectives has others.
 
 An ordinary keras.Model that is fed (image, index) pairs, or ((image, small crops), index): the index leads to the
-labels in the label store, which `SelfLabelCallback` renews while `fit` runs.
+labels in the label store, which `SelfLabelCallback` renews while `fit` runs. `evaluate` and `validation_data` too mean
+the current labels of those rows of the training set: held-out images have none, so judge them by their features.
 """
 
 import keras
@@ -243,12 +244,14 @@ def _image_shape(backbone, image_shape):
 
 
 def _pair(data):
-    if not isinstance(data, tuple) or len(data) != 2 or data[1] is None:
+    images, index, weights = keras.utils.unpack_x_y_sample_weight(data)
+    if index is None:
         raise ValueError(
             "SelfLabelModel trains and evaluates on (image, index) pairs, index being the row of the training set. "
             "Feed it source.train_batches(batch_size), or your own dataset of such pairs."
         )
-    images, index = data
+    if weights is not None:
+        raise ValueError("SelfLabelModel takes no sample_weight or class_weight: all images count alike. Leave it out.")
     if index.dtype not in (tf.int32, tf.int64):
         raise ValueError(f"The index of the examples is of type {index.dtype.name}; whole numbers are expected.")
     return images, index

@@ -15,6 +15,7 @@ from ..atomic_file import remove_leftovers, write_atomically
 from ..evaluation import collapse
 from ..export import keras_file
 from ..export import labels as label_files
+from ..labelling import kernel
 from ..reader_errors import own_words
 from . import assessment, checkpoints, distribution, given_labels, quarantine, resuming
 from .assembly import learning_rate, make_labelling, make_model, make_source, steps_per_epoch
@@ -85,6 +86,7 @@ def _run(config, workdir, devices, watcher, interruption):
 
     # everything that can be refused has been: only now is the folder claimed
     remove_leftovers(workdir)
+    kernel.remove_leftovers(workdir)
     write_atomically(workdir / "config.json", configs.to_json(config))
     given_labels.keep(config, workdir)
     with RunLog(workdir) as log:

@@ -98,7 +98,8 @@ class SelfLabelCallback(keras.callbacks.Callback):
 
     def on_epoch_begin(self, epoch, logs=None):
         self.epoch = epoch
-        self.source.next_epoch = epoch  # fit makes the epoch's iterator after this
+        # fit makes the epoch's iterator after this. An epoch of Keras may be longer than one of the source.
+        self.source.next_epoch = max(epoch, self.source.epoch_at(epoch * self.steps_per_epoch))
 
     def on_train_batch_begin(self, batch, logs=None):
         number = self.number_at.get((self.epoch, batch))

@@ -208,6 +208,27 @@ def test_images_of_differing_sizes_have_plain_batches_too(uneven):
         np.testing.assert_allclose(shown[i], source._augmentation.plain(pixels[None])[0], atol=1e-5)
 
 
+@pytest.mark.parametrize("sizes", ["even", "differing"])
+@pytest.mark.parametrize(("piece", "reads"), [(1, [1] * 7), (2 * 7 * 9 * 3 * 4, [1, 2, 2, 2]), (2**30, [4, 3])])
+def test_pieces_of_a_batch_make_the_batch(uneven, sizes, piece, reads, monkeypatch):
+    even = data.from_arrays(np.random.default_rng(0).random((11, 7, 9, 3), np.float32))
+    source = (even if sizes == "even" else uneven).augmented("crop_flip", 4).with_small_crops(2, 3)
+    found, read, fetch = [], [], source._reader.fetch
+    monkeypatch.setattr(source._reader, "fetch", lambda index: read.append(len(index)) or fetch(index))
+    for limit, cores in ((2**40, 99), (piece, 1)):
+        monkeypatch.setattr(pipeline, "PIECE_BYTES", limit)
+        monkeypatch.setattr(pipeline.os, "cpu_count", lambda cores=cores: cores)
+        source.next_epoch = 0
+        read.clear()
+        batches = source.train_batches(4, first_batch=1)
+        found.append(list(batches))
+        assert batches.cardinality() == len(found[-1])
+    for one, other in zip(*found, strict=True):
+        for here, there in zip(tf.nest.flatten(one), tf.nest.flatten(other), strict=True):
+            np.testing.assert_array_equal(here, there)
+    assert sizes != "even" or read == reads
+
+
 def test_a_file_damaged_in_the_middle_of_training_is_named_in_the_error(uneven):
     source = uneven.augmented("none", 4)
     with open(source._reader.paths[2], "rb+") as file:

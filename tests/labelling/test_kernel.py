@@ -129,6 +129,17 @@ def test_no_entry_is_denormal():
     assert entries.max() == 1 and entries.min() == np.exp(host.SMALLEST_EXPONENT)
 
 
+def test_two_kernels_in_one_place_leave_each_other_alone(tmp_path):
+    first = filled(Kernel("disk", tmp_path))
+    second = filled(Kernel("disk", tmp_path), log_alpha=BASE + np.linspace(0, 9, CLUSTERS))
+    np.testing.assert_allclose(first.masses(BASE), exact_masses(BASE), atol=1e-6)
+    second.close()
+    np.testing.assert_allclose(first.masses(BASE), exact_masses(BASE), atol=1e-6)
+    (tmp_path / "thesis").mkdir()
+    kernels.remove_leftovers(tmp_path)  # as after a kill
+    assert [path.name for path in tmp_path.iterdir()] == ["thesis"]
+
+
 def test_a_new_base_replaces_the_blocks_one_by_one(tmp_path):
     kernel = filled(Kernel("disk", tmp_path))
     filled(kernel, log_alpha=BASE + np.linspace(0, 99, CLUSTERS))

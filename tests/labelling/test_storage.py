@@ -176,6 +176,28 @@ def test_a_containers_limit_counts_and_files_that_were_read_do_not(names, total,
     assert available_memory() == expected
 
 
+@pytest.mark.parametrize(
+    ("listed", "folder", "names"),
+    [
+        ("0::/jobs/7/step", "/sys/fs/cgroup/jobs", ("memory.max", "memory.current")),
+        ("0::/jobs/7/step", "/sys/fs/cgroup/jobs/7/step", ("memory.max", "memory.current")),
+        (
+            "5:cpu,cpuacct:/\n4:memory:/jobs/7",
+            "/sys/fs/cgroup/memory/jobs/7",
+            ("memory.limit_in_bytes", "memory.usage_in_bytes"),
+        ),
+    ],
+)
+def test_the_limit_of_any_group_that_the_process_is_in_counts(listed, folder, names, monkeypatch):
+    files = {"/proc/meminfo": "MemAvailable:    50 kB\n", "/proc/self/cgroup": f"{listed}\n"}
+    files |= {f"{folder}/{name}": text for name, text in zip(names, ("9000\n", "2000\n"), strict=True)}
+    files[f"{folder}/memory.stat"] = "anon 1\n"
+    files["/sys/fs/cgroup/others/memory.max"] = "1\n"
+    monkeypatch.setattr(Path, "is_file", lambda path: str(path) in files)
+    monkeypatch.setattr(Path, "read_text", lambda path: files[str(path)])
+    assert available_memory() == 7000
+
+
 def test_without_meminfo_the_system_is_asked_otherwise(monkeypatch):
     monkeypatch.setattr(Path, "is_file", lambda path: False)
     monkeypatch.setattr(storage.os, "sysconf_names", {"SC_AVPHYS_PAGES": 0})

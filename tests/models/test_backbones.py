@@ -269,6 +269,32 @@ def test_convolution_pads_evenly_at_every_stride(kernel, strides, padding, heigh
     np.testing.assert_allclose(model(x), NumpyNetwork(model).conv(x, "conv", strides, padding), rtol=1e-4, atol=1e-4)
 
 
+NARROW = """
+import os
+os.environ["TF_ENABLE_ONEDNN_OPTS"] = "1"
+import sys, keras, numpy as np, tensorflow as tf
+from selabel_tf.models.backbones.layers import convolution
+side, channels = map(int, sys.argv[1:])
+inputs = keras.Input((side, side, channels))
+model = keras.Model(inputs, convolution(inputs, 2 * channels, 1, strides=2, name="conv"))
+rng = np.random.default_rng(0)
+for batch in (1, 5, 5, 5, 64):
+    x = rng.normal(size=(batch, side, side, channels)).astype(np.float32)
+    with tf.GradientTape() as tape:
+        y = model(x)
+        g = rng.normal(size=y.shape).astype(np.float32)
+        loss = tf.reduce_sum(y * g)
+    found = tape.gradient(loss, model.get_layer("conv").kernel)[0, 0]
+    np.testing.assert_allclose(found, np.einsum("bhwc,bhwf->cf", x[:, ::2, ::2], g), rtol=1e-3, atol=1e-3)
+"""
+
+
+@pytest.mark.parametrize(("side", "channels"), [(28, 4), (28, 8), (12, 12), (20, 16)])
+def test_gradients_of_strided_convolutions_of_few_channels_are_right_and_nothing_dies(python, side, channels):
+    done = python("-c", NARROW, side, channels)
+    assert done.returncode == 0, done.stderr
+
+
 def test_small_conv_computes_what_its_table_says():
     model, x = backbone("small_conv", (11, 7, 1)), images(3, 11, 7, 1)
     with random_batch_norms(model):

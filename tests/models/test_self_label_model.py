@@ -293,6 +293,20 @@ def test_fit_explains_what_it_is_fed_with():
         model.fit(data, shuffle=False, verbose=0)
 
 
+def test_weights_of_images_are_refused_and_single_batches_taken():
+    model = make_model()
+    model.compile(keras.optimizers.SGD(0.0))
+    for option in ({"sample_weight": np.ones(37, np.float32)}, {"class_weight": {0: 1.0, 1: 2.0}}):
+        with pytest.raises(ValueError, match="takes no sample_weight or class_weight: all images count alike"):
+            model.fit(
+                IMAGES, np.arange(37) % (2 if "class_weight" in option else 37), shuffle=False, verbose=0, **option
+            )
+    expected = expected_losses(model, IMAGES[:5], model.labels[:5]).mean()
+    for one_batch in (model.train_on_batch, model.test_on_batch):
+        model.reset_metrics()
+        np.testing.assert_allclose(one_batch(IMAGES[:5], np.arange(5), return_dict=True)["loss"], expected, rtol=1e-5)
+
+
 def test_evaluating_on_images_beyond_the_training_set_is_refused():
     model = make_model()
     model.compile("sgd")

@@ -57,6 +57,17 @@ def test_the_quadratic_schedule_is_dense_at_first(source):
     assert seen == [0, 1, 7, 15]  # (i / 4)^2 of 28 steps
 
 
+@pytest.mark.parametrize(("steps", "initial_epoch"), [(7, 0), (14, 0), (21, 0), (14, 1)])
+def test_longer_epochs_of_keras_show_no_epoch_of_the_source_twice(source, steps, initial_epoch, monkeypatch):
+    shown, begin = [], source._begin_epoch
+    monkeypatch.setattr(source, "_begin_epoch", lambda: shown.append(source.next_epoch) or begin())
+    batches = source.train_batches(16).repeat()
+    callback = SelfLabelCallback(source, 0)
+    options = {"steps_per_epoch": steps, "initial_epoch": initial_epoch, "callbacks": [callback]}
+    make_model().fit(batches, epochs=3, shuffle=False, verbose=0, **options)
+    assert shown == list(range(initial_epoch * steps // 7, 3 * steps // 7))
+
+
 def test_initial_epoch_goes_on_where_the_schedule_stands(source):
     seen = []
     callback = SelfLabelCallback(source, 4, schedule="linear", on_label_pass=lambda p: seen.append((p.number, p.step)))

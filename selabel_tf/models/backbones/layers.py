@@ -13,6 +13,8 @@ import keras
 import tensorflow as tf
 from keras import layers, ops
 
+ONEDNN_BLOCK = 16  # channels that it works on together, at the most
+
 
 def image_input(image_shape, *, smallest: int = 1):
     """`image_shape` (h, w, c) -> symbolic images [B, h, w, c]; refuses what no backbone can take.
@@ -46,6 +48,11 @@ def convolution(x, filters: int, kernel_size: int, *, name: str, strides=1, padd
     same = strides == 1 and 2 * padding == kernel_size - 1
     if padding and not same:
         x = layers.ZeroPadding2D(padding, name=f"{name}_pad")(x)
+    if kernel_size == 1 and strides > 1 and x.shape[-1] < ONEDNN_BLOCK:
+        # oneDNN's filter gradient of a strided 1x1 convolution of few channels writes past its memory (oneDNN issue
+        # 6035: wrong numbers, or the process dies). Leaving pixels out first computes the same.
+        x = layers.MaxPooling2D(1, strides, name=f"{name}_stride")(x)
+        strides = 1
     return layers.Conv2D(
         filters,
         kernel_size,
