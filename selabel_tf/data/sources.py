@@ -149,7 +149,8 @@ class Source:
         kept. first_batch: leaves out the batches before it, of every epoch: the rest of one that was cut.
         """
         augmentation = self._ready_augmentation()
-        dataset = pipeline.random_batches(
+        self._steps_per_epoch = -(-self.num_examples // pipeline.whole_number("batch_size", batch_size, 1))
+        return pipeline.random_batches(
             self._reader,
             MultiCrop(augmentation, *self._small_crops) if self._small_crops else augmentation,
             batch_size,
@@ -158,8 +159,6 @@ class Source:
             epoch=self._begin_epoch,
             first_batch=first_batch,
         )
-        self._steps_per_epoch = -(-self.num_examples // batch_size)
-        return dataset
 
     def epoch_at(self, step) -> int:
         """The epoch that a training step lies in, by the last `train_batches` asked for; 0 before those."""

@@ -50,7 +50,7 @@ class StoragePlan:
     gpu_bytes: int = 0
 
 
-NO_SCORES = StoragePlan(KINDS[0], 0, "labels are given: no scores are made, and no memory is needed for them")
+NO_SCORES = StoragePlan(KINDS[0], 0, "No scores are made, and no memory is needed for them: the labels are given")
 
 
 @dataclass(frozen=True)
