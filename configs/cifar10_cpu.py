@@ -12,8 +12,8 @@ each of them this config with one thing changed.
 Two runs of ours, seeds 0 and 1 (configs/results/cifar10_trials.json), on the test images that the recipe was chosen by:
 kNN 53.7 and 54.5 %, linear probe 58.0 and 58.6 %; 0.4 hours of training steps each. With 1,000 clusters: kNN 52.4 and
 53.4 %, linear probe 58.0 and 57.8 %; with 512: kNN 52.9 and 53.4 %, linear probe 57.7 and 57.5 %. Seed 0 with 32
-clusters: kNN 52.0 %, linear probe 56.3 %; with ten heads: kNN 48.3 %, linear probe 55.0 %. The authors' algorithm with one head: kNN 43.4 and
-42.3 %, linear probe 49.0 and 48.1 %; random weights: kNN 32.0 and 31.1 %.
+clusters: kNN 52.0 %, linear probe 56.3 %; with ten heads: kNN 48.3 %, linear probe 55.0 %. The authors' algorithm with
+one head: kNN 43.4 and 42.3 %, linear probe 49.0 and 48.1 %; random weights: kNN 32.0 and 31.1 %.
 """
 
 from dataclasses import replace
