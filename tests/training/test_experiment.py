@@ -256,3 +256,12 @@ def test_a_folder_of_images_without_classes_runs_too(tmp_path, small_config):
     labels = label_files.read(tmp_path / "run" / "labels.csv")
     assert labels.ids[:3] == ("0.png", "1.png", "10.png")
     np.testing.assert_array_equal(np.bincount(labels.labels[:, 0]), [4, 4, 4])
+
+
+def test_kernels_that_a_killed_label_pass_left_on_disk_are_removed(tmp_path, small_config):
+    left = tmp_path / "run" / ".selabel-kernel-abc"
+    left.mkdir(parents=True)
+    (left / "00000.float32").write_bytes(b"\0" * 8)
+    evaluation = Evaluation(knn=False, kmeans=False, report=False)
+    experiment.run(small_config(epochs=0, evaluation=evaluation), tmp_path / "run")
+    assert not left.exists()
