@@ -158,7 +158,12 @@ class Relabeller:
         self.weights = {"cluster_weights": cluster_weights} if rounding == "balanced" else {}
         self.options = {"lambda_": lambda_, "tolerance": tolerance, "max_passes": max_passes}
         self.options["cluster_weights"] = cluster_weights
-        training = batch_norm == "training"
+        self.training = batch_norm == "training"
+        self.forget_graph()
+
+    def forget_graph(self):
+        """Has the network compiled anew by the next pass: which layers are frozen is part of the compiled one."""
+        model, training = self.model, self.training
         self._features = Extractor(lambda images: model.project(images, training=training), model.distribute_strategy)
 
     def run(self, number, heads, on_image=None, on_pass=None):
@@ -240,10 +245,11 @@ class Relabeller:
 
 
 def _batch_for_all(batch_size, num_examples, strategy):
-    """`batch_size`, or a little less where a batch would not reach every replica: BatchNorm over no image is NaN."""
+    """`batch_size`, or a little less where the last batch would not reach every replica, as BatchNorm over no image is
+    NaN, or would be a single image, of which BatchNorm leaves nothing."""
     replicas = strategy.num_replicas_in_sync
-    sizes = range(batch_size, 0, -1)
-    return next((size for size in sizes if reach_all(size, num_examples, replicas)), batch_size)
+    fitting = (s for s in range(batch_size, 0, -1) if reach_all(s, num_examples, replicas) and num_examples % s != 1)
+    return next(fitting, batch_size)
 
 
 def reach_all(batch_size, num_examples, replicas):

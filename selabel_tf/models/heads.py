@@ -1,6 +1,7 @@
 """The linear heads: features z [B, D] -> logits, one [B, K_h] per head, by one matrix product for all of them."""
 
 from itertools import accumulate
+from numbers import Integral
 
 import keras
 import tensorflow as tf
@@ -52,11 +53,11 @@ class MultiHead(keras.layers.Layer):
 
 def checked_num_clusters(num_clusters):
     """The cluster counts as a tuple of ints, or a ValueError that says what is wrong with them."""
-    counts = (num_clusters,) if isinstance(num_clusters, int) else tuple(num_clusters)
-    whole = all(isinstance(k, int) and not isinstance(k, bool) for k in counts)
+    counts = (num_clusters,) if isinstance(num_clusters, Integral) else tuple(num_clusters)
+    whole = all(isinstance(k, Integral) and not isinstance(k, bool) for k in counts)
     if not counts or not whole or min(counts) < 1:
         raise ValueError(
             f"num_clusters={num_clusters!r}: expected one whole number of at least 1 per head. "
             "For ten heads of 128 clusters give [128] * 10."
         )
-    return counts
+    return tuple(map(int, counts))

@@ -76,7 +76,7 @@ class Rotation:
                 f"The objective 'rotation' turns images by 90 degrees and needs square ones, got {height} x {width}. "
                 "Bring them to a square, e.g. augment.size=224, or leave the objective out."
             )
-        self.head = MultiHead([TURNS], name="rotation_head")
+        self.head = MultiHead([TURNS], name="rotation_head", dtype=model.dtype_policy)
         self.head.build((None, model.feature_size))
 
     def judge(self, z, index, training=False):

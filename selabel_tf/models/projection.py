@@ -6,6 +6,8 @@ The labels then shape the projection most, and the features under it stay more g
 fixed length the heads compare directions, and `temperature` says how sharply.
 """
 
+from numbers import Integral
+
 import keras
 from keras import layers, ops
 
@@ -24,24 +26,28 @@ class Projection(keras.layers.Layer):
 
     def __init__(self, sizes=(), temperature=None, synchronized=False, **kwargs):
         super().__init__(**kwargs)
-        self.sizes, self.temperature, self.synchronized = tuple(sizes), temperature, synchronized
-        if any(not isinstance(size, int) or size < 1 for size in self.sizes):
+        if any(not isinstance(size, Integral) or size < 1 for size in sizes):
             raise ValueError(f"sizes={sizes!r}: expected whole numbers of at least 1, e.g. (256, 128).")
+        self.sizes, self.temperature, self.synchronized = tuple(map(int, sizes)), temperature, synchronized
         if temperature is not None and not temperature > 0:
             raise ValueError(f"temperature={temperature}: expected a positive number, e.g. 0.1, or None for none.")
         self.steps = []
         for number, size in enumerate(self.sizes):
             last = number == len(self.sizes) - 1
             initializer = keras.initializers.VarianceScaling(2.0, "fan_in", "untruncated_normal")
-            self.steps.append(layers.Dense(size, use_bias=last, kernel_initializer=initializer, name=f"dense{number}"))
+            own = {"dtype": self.dtype_policy}  # not the process's, which may be another when a file is loaded
+            dense = layers.Dense(size, use_bias=last, kernel_initializer=initializer, name=f"dense{number}", **own)
+            self.steps.append(dense)
             if not last:
-                options = {"momentum": 0.9, "epsilon": 1e-5, "synchronized": synchronized}
-                self.steps += [FusedBatchNormalization(name=f"bn{number}", **options), layers.ReLU()]
+                own |= {"momentum": 0.9, "epsilon": 1e-5, "synchronized": synchronized}
+                self.steps += [FusedBatchNormalization(name=f"bn{number}", **own), layers.ReLU(dtype=self.dtype_policy)]
 
     def build(self, input_shape):
         for step in self.steps:
             step.build(input_shape)
             input_shape = step.compute_output_shape(input_shape)
+            if not self.trainable:  # Keras hands it on when it is set, and not from a config
+                step.trainable = False
 
     def call(self, z, training=False):
         for step in self.steps:

@@ -76,12 +76,14 @@ class SelfLabelModel(keras.Model):
                 "Add a pooling or flattening layer, e.g. include_top=False, pooling='avg' in keras.applications."
             )
         self.feature_size = features[-1]
-        self.heads = MultiHead(num_clusters, name="heads")
-        self.projection = Projection(name="projection") if projection is None else projection
+        own = {"dtype": self.dtype_policy}  # of a loaded model that of its file, whatever the process has
+        self.heads = MultiHead(num_clusters, name="heads", **own)
+        self.projection = Projection(name="projection", **own) if projection is None else projection
         if not self.projection.built:
             self.projection.build((None, self.feature_size))
         self.heads.build(self.projection.compute_output_shape((None, self.feature_size)))
-        self.heads.trainable = self.projection.trainable = "labels" in names
+        if "labels" not in names:
+            self.heads.trainable = self.projection.trainable = False
         self.label_store = LabelStore(num_examples, num_clusters, seed, spread, name="label_store")
         made = [objective_list.OBJECTIVES[name](self) for name in names]
         self.objective_heads = [objective.head for objective in made if hasattr(objective, "head")]
@@ -159,6 +161,11 @@ class SelfLabelModel(keras.Model):
         values = objective_list.judge(made, self.backbone(shown, training=training), index, training)
         if small is None:
             return values
+        if "labels" not in self.objectives:
+            raise ValueError(
+                f"Small crops learn the labels, and objectives={tuple(self.objectives)!r} has none. Train on a source "
+                "without small crops, or add the objective."
+            )
         count = small.shape[1]
         together = tf.reshape(small, [-1, *small.shape[2:]])
         z = self.small_features(together, training=training)
@@ -198,6 +205,10 @@ class SelfLabelModel(keras.Model):
         return self.heads.num_clusters
 
     @property
+    def _own_heads(self):
+        return (self.heads, *self.objective_heads)
+
+    @property
     def labels(self):
         """The transport labels of the training set, int32 [N, H]."""
         return self.label_store.labels()
@@ -223,13 +234,18 @@ class SelfLabelModel(keras.Model):
             "projection": keras.saving.serialize_keras_object(self.projection),
             "over_heads": self.over_heads,
             "spread": self.label_store.spread,
+            "frozen": [head.name for head in self._own_heads if not head.trainable],
         }
 
     @classmethod
     def from_config(cls, config):
         parts = {name: config[name] for name in ("backbone", "projection") if name in config}
         made = {name: keras.saving.deserialize_keras_object(part) for name, part in parts.items()}
-        return cls(**{**config, **made})
+        frozen = config.get("frozen", ())  # files of earlier versions do not say
+        model = cls(**{**{name: value for name, value in config.items() if name != "frozen"}, **made})
+        for head in model._own_heads:
+            head.trainable = head.trainable and head.name not in frozen
+        return model
 
 
 def _image_shape(backbone, image_shape):
@@ -252,6 +268,8 @@ def _pair(data):
         )
     if weights is not None:
         raise ValueError("SelfLabelModel takes no sample_weight or class_weight: all images count alike. Leave it out.")
-    if index.dtype not in (tf.int32, tf.int64):
-        raise ValueError(f"The index of the examples is of type {index.dtype.name}; whole numbers are expected.")
-    return images, index
+    vector = tf.is_tensor(index) and (index.shape.rank in (None, 1) or index.shape[1:] == [1])
+    if not vector or not index.dtype.is_integer:
+        what = f"{index.dtype.name} {list(index.shape)}" if tf.is_tensor(index) else f"a {type(index).__name__}"
+        raise ValueError(f"The index of the examples is {what}; one whole number for each image, [batch], is expected.")
+    return images, tf.reshape(tf.cast(index, tf.int64), [-1])

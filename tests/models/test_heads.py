@@ -1,3 +1,5 @@
+import json
+
 import keras
 import numpy as np
 import pytest
@@ -63,6 +65,13 @@ def test_the_config_makes_the_same_layer(heads):
 
 def test_a_single_number_means_one_head():
     assert MultiHead(17).num_clusters == (17,)
+
+
+@pytest.mark.parametrize("counts", [np.int64(5), [np.int32(5)], np.array([5])])
+def test_whole_numbers_of_numpy_are_whole_numbers(counts):
+    layer = MultiHead(counts)
+    assert layer.num_clusters == (5,) and type(layer.num_clusters[0]) is int
+    json.dumps(layer.get_config())
 
 
 @pytest.mark.parametrize("bad", [[], 0, [5, 0], [-3], [2.5], [True], ["7"]])

@@ -57,6 +57,10 @@ def test_mistakes_are_told(options, message):
         Projection(**options)
 
 
+def test_sizes_may_be_numbers_of_numpy():
+    assert Projection(np.array([17, 5])).get_config()["sizes"] == [17, 5]
+
+
 def test_the_heads_stand_on_it_and_features_do_not():
     model = make_model()
     assert model.heads.kernel.shape == (5, 10) and model.feature_size == 11
@@ -80,6 +84,14 @@ def test_half_precision_neither_overflows_nor_divides_by_nothing():
     slope = tape.gradient(total, z).numpy()[:2, 0]
     assert np.isfinite(slope).all()
     np.testing.assert_allclose(slope[1], (1 - 1 / 2048) / (0.1 * 6 * 2048**0.5), rtol=2e-3)
+
+
+def test_one_that_was_frozen_stays_frozen():
+    projection = Projection((17, 5))
+    projection.build((None, 11))
+    projection.trainable = False
+    trunk = keras.Sequential([keras.Input((8, 6, 1)), keras.layers.Flatten(), keras.layers.Dense(11)])
+    assert not SelfLabelModel(trunk, (3, 7), num_examples=37, projection=projection).projection.trainable
 
 
 def test_it_is_trained_by_the_labels_only():

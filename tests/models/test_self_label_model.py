@@ -5,6 +5,7 @@ import scipy.special
 import tensorflow as tf
 
 from selabel_tf.models.objectives import self_label_loss
+from selabel_tf.models.projection import Projection
 from selabel_tf.models.self_label_model import SelfLabelModel
 
 IMAGES = np.random.default_rng(0).random((37, 8, 6, 1), np.float32)
@@ -122,6 +123,13 @@ def test_the_loss_of_an_image_with_small_crops_is_the_mean_over_all_its_crops():
     assert history["loss"] == pytest.approx([np.mean(losses)], rel=1e-5)
 
 
+def test_small_crops_without_labels_to_learn_are_refused():
+    square = keras.Sequential([keras.Input((6, 6, 1)), keras.layers.GlobalAveragePooling2D()])
+    model = SelfLabelModel(square, (3,), 37, objectives=("rotation",))
+    with pytest.raises(ValueError, match=r"Small crops learn the labels, and objectives=\('rotation',\) has none"):
+        model.judge((IMAGES[:5, :6], np.zeros((5, 2, 3, 3, 1), np.float32)), tf.range(5))
+
+
 def test_fit_logs_the_loss_of_an_untouched_model_exactly():
     model = make_model()
     model.compile(keras.optimizers.SGD(0.0))
@@ -197,6 +205,37 @@ def test_a_saved_model_comes_back_with_labels_heads_and_optimizer(tmp_path):
         trained.fit(batches(), shuffle=False, verbose=0)
     for ours, theirs in zip(model.trainable_variables, again.trainable_variables, strict=True):
         np.testing.assert_allclose(ours, theirs, atol=1e-6)
+
+
+@pytest.mark.parametrize("part", ["heads", "projection", "backbone"])
+def test_what_was_frozen_is_frozen_in_a_model_that_comes_back_with_its_momentum(part, tmp_path, recwarn):
+    model = make_model(projection=Projection((5,)))
+    getattr(model, part).trainable = False
+    model.compile(keras.optimizers.SGD(0.1, momentum=0.9))
+    model.fit(batches(), shuffle=False, verbose=0)
+    model.save(tmp_path / "model.keras")
+    again = keras.models.load_model(tmp_path / "model.keras")
+    assert [v.shape for v in again.trainable_variables] == [v.shape for v in model.trainable_variables]
+    for ours, theirs in zip(again.optimizer.variables, model.optimizer.variables, strict=True):
+        np.testing.assert_array_equal(ours, theirs)
+    assert not [str(w.message) for w in recwarn if "Skipping variable" in str(w.message)]
+
+
+@pytest.mark.parametrize(("saved", "here"), [("float32", "mixed_float16"), ("mixed_float16", "float32")])
+def test_a_model_has_the_precision_of_its_file_and_not_of_the_process(saved, here, tmp_path):
+    try:
+        keras.config.set_dtype_policy(saved)
+        square = keras.Sequential([keras.Input((6, 6, 1)), keras.layers.Flatten(), keras.layers.Dense(11)])
+        options = {"objectives": ("labels", "rotation"), "projection": Projection((7, 5))}
+        model = SelfLabelModel(square, (3, 7), 37, **options)
+        model.save(tmp_path / "model.keras")
+        keras.config.set_dtype_policy(here)
+        again = keras.models.load_model(tmp_path / "model.keras")
+    finally:
+        keras.config.set_dtype_policy("float32")
+    layers = [again.heads, *again.objective_heads, again.projection, *again.projection.steps, *again.backbone.layers]
+    assert len(layers) == 3 + 4 + 2
+    assert {layer.name: layer.dtype_policy.name for layer in layers} == {layer.name: saved for layer in layers}
 
 
 def test_weights_saved_alone_carry_the_labels(tmp_path):
@@ -288,9 +327,26 @@ def test_fit_explains_what_it_is_fed_with():
     model.compile("sgd")
     with pytest.raises(ValueError, match=r"\(image, index\) pairs"):
         model.fit(tf.data.Dataset.from_tensor_slices(IMAGES).batch(10), shuffle=False, verbose=0)
-    with pytest.raises(ValueError, match="type float32; whole numbers"):
-        data = tf.data.Dataset.from_tensor_slices((IMAGES, np.arange(37.0, dtype=np.float32))).batch(10)
-        model.fit(data, shuffle=False, verbose=0)
+    rows = np.arange(37)
+    for index, what in [
+        (rows.astype(np.float32), r"float32 \[None\]"),
+        (np.stack([rows, rows], axis=1), r"int64 \[None, 2\]"),
+        ({"row": rows}, "a dict"),
+    ]:
+        data = tf.data.Dataset.from_tensor_slices((IMAGES, index)).batch(10)
+        with pytest.raises(ValueError, match=f"index of the examples is {what}; one whole number for each image"):
+            model.fit(data, shuffle=False, verbose=0)
+
+
+@pytest.mark.parametrize(
+    "index", [np.arange(37, dtype=np.uint8), np.arange(37)[:, None], np.arange(37, dtype=np.int32)]
+)
+def test_an_index_may_be_of_any_whole_numbers_and_a_column(index):
+    model = make_model()
+    model.compile(keras.optimizers.SGD(0.0))
+    data = tf.data.Dataset.from_tensor_slices((IMAGES, index)).batch(10)
+    expected = expected_losses(model, IMAGES, model.labels).mean()
+    np.testing.assert_allclose(model.evaluate(data, verbose=0), expected, rtol=1e-5)
 
 
 def test_weights_of_images_are_refused_and_single_batches_taken():
