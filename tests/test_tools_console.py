@@ -214,6 +214,22 @@ def test_a_tool_that_takes_words_gets_them():
     assert (result.returncode, result.stdout) == (0, "['a', 'b=c']\n")
 
 
+def test_a_home_folder_is_meant_as_such_wherever_a_value_begins_with_it():
+    program = """
+from absl import flags
+from tools import console
+flags.DEFINE_string("workdir", None, "")
+flags.DEFINE_multi_string("set", [], "")
+def main(argv):
+    print(argv[1:], flags.FLAGS.workdir, flags.FLAGS.set)
+console.run(main, words=True)
+"""
+    given = ["--workdir=~/runs/a", "--set", "data.path=~/photos", "--set=name=a~b", "~/runs/b", "c~"]
+    command, at_home = [sys.executable, "-c", program, *given], {**os.environ, "HOME": "/there"}
+    result = subprocess.run(command, cwd=ROOT, env=at_home, capture_output=True, text=True)
+    assert result.stdout == "['/there/runs/b', 'c~'] /there/runs/a ['data.path=/there/photos', 'name=a~b']\n"
+
+
 def test_a_warning_is_one_line():
     result = run_tool("import warnings; warnings.warn('The newest checkpoint is damaged.')")
     assert (result.returncode, result.stderr) == (0, "Warning: The newest checkpoint is damaged.\n")

@@ -1,6 +1,7 @@
 """The real program in a process of its own; its parts in this one."""
 
 import json
+import shlex
 import shutil
 
 import numpy as np
@@ -98,6 +99,17 @@ def test_every_format_leaves_by_the_tool(run_folder, tmp_path, flagged, capsys, 
     assert report["num_images"] == 31
     assert (report["float_bytes"] is not None) == (options.get("quantize", "none") != "none")
     assert runtimes.load(tmp_path / "out" / "1")(np.zeros((2, 16, 16, 1), np.float32))["features"].shape == (2, 512)
+
+
+def test_what_to_do_next_can_be_pasted(run_folder, tmp_path, flagged, capsys):
+    flagged(workdir=str(run_folder), output=str(tmp_path / "my model"), format="saved_model")
+    tool.main([])
+    lines = capsys.readouterr().out.splitlines()
+    commands = "docker", "curl", "saved_model_cli"
+    served, asked, shown = (shlex.split(next(line for line in lines if one in line)) for one in commands)
+    assert f"{tmp_path / 'my model'}:/models/my model" in served and "MODEL_NAME=my model" in served
+    assert asked[-1] == "localhost:8501/v1/models/my%20model:predict"
+    assert shown[shown.index("--dir") + 1] == str(tmp_path / "my model" / "1")
 
 
 def test_a_file_that_disagrees_is_not_kept(run_folder, tmp_path, flagged, monkeypatch, capsys):

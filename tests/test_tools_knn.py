@@ -10,6 +10,7 @@ import pytest
 
 from selabel_tf.evaluation import knn, results
 from selabel_tf.features import extract
+from selabel_tf.training.compared_runs import entries_of
 from selabel_tf.training.trained_run import load_run
 
 
@@ -141,6 +142,7 @@ MISTAKES = {
     ("--k=5,many",): r"--k=5,many is not a list of numbers\. Give e\.g\. --k=20,50,200",
     ("--sigma=0.1,x",): r"--sigma=0\.1,x is not a list of numbers\. Give e\.g\. --sigma=0\.07,0\.1",
     ("--sigma=0",): r"sigma=0\.0 must be positive",
+    ("--sigma=0.1,inf",): "sigma=inf must be positive and finite",
     ("--k=",): "give at least one of each",
     ("--layers=convv9",): r"has no layer 'convv9'.* Its layers: ",
     ("--baselines=pixels",): r"Unknown baseline 'pixels'\. Available: random_weights, raw_pixels\.",
@@ -181,14 +183,38 @@ def test_pca_flat_maps_and_a_test_split_are_done_as_asked(run_cases, finished_ru
     )
     rows = results.load_all(folders[0])[f"knn_{first.name}"]["rows"]
     assert [(r["layer"], r["size"], r["k"]) for r in rows] == [(first.name, 7, 5), ("pixels", 7, 5)]
-    assert f"tools.knn --workdir={folders[0]} --baselines=random_weights,raw_pixels" in said
+    chosen = f"--k=5 {layer} --pool=flat --pca=7"  # what was asked for stays so
+    assert f"tools.knn --workdir={folders[0]} {chosen} --baselines=random_weights,raw_pixels" in said
     (row,) = results.load_all(folders[1])[f"knn_{first.name}"]["rows"]
     assert row["size"] == np.prod(first.output.shape[1:])
     assert "Bank: pictures0, 21 images of 3 classes. Classified: pictures1, 5 images." in split
-    assert "With 3 classes top-5 is top-3." in split
+    assert "With 3 classes top-5 is every class that has a vote." in split
     found = results.load_all(folders[2])["knn-pictures0"]
     assert found["data"]["test"]["name"] == "pictures1" and found["settings"]["classified"] == "test images"
     assert [row["top5"] for row in found["rows"]] == [1.0, 1.0]  # 21 neighbours: every class has a vote
+
+
+def test_own_images_shown_otherwise_do_not_replace_the_runs_own_figure(run_cases, finished_run, tmp_path):
+    folder = shutil.copytree(finished_run, tmp_path / "run")
+    workdir, changes = f"--workdir={folder}", ["augment.mean=0.5", "augment.std=2.0"]
+    dark = [f"--set={text}" for text in changes]
+    (_, first), (said, second) = run_cases(("", workdir, "--k=5"), ("", workdir, "--k=5", *dark))
+    assert first is second is None
+    found = results.load_all(folder)
+    assert list(found) == ["knn", "knn-augment.mean_0.5_augment.std_2.0"]
+    assert [one["data"]["own"] for one in found.values()] == [True, False]
+    assert [one["data"]["changes"] for one in found.values()] == [[], changes]
+    assert f"tools.knn {workdir} --set augment.mean=0.5 --set augment.std=2.0 --k=5 --baselines" in said
+    own, *_, other = entries_of(str(folder))
+    assert own.measures["knn"] == found["knn"]["rows"][0]["top1"]
+    assert (other.kind, other.images) == ("elsewhere", "digits, augment.mean=0.5, augment.std=2.0")
+
+
+def test_a_folder_that_takes_no_result_is_refused_before_the_work(run_cases, finished_run, tmp_path):
+    folder = shutil.copytree(finished_run, tmp_path / "run")
+    (folder / results.FOLDER).write_text("")  # as root, a folder without permission would be written to all the same
+    ((_, error),) = run_cases(("tool.Extractor = no_extraction", f"--workdir={folder}", "--k=5"))
+    assert error.startswith(f"{folder}/evaluation cannot be written (Not a directory), and that is where results")
 
 
 def test_help_explains_every_flag(program):

@@ -33,14 +33,14 @@ def folder(finished_run, tmp_path_factory):
     return shutil.copytree(finished_run, tmp_path_factory.mktemp("runs") / "run")
 
 
-def result_of(folder):
-    return json.loads((folder / "evaluation" / "linear_probe.json").read_text())
+def result_of(folder, name="linear_probe"):
+    return json.loads((folder / "evaluation" / f"{name}.json").read_text())
 
 
 def test_a_killed_probe_goes_on_and_ends_with_a_table_and_a_result(run, folder):
     flags = [f"--workdir={folder}", "--layers=conv2_relu,flatten", "--max_features=600", "--epochs=150"]
     command = [sys.executable, "-m", "tools.linear_probe", *flags]
-    state = folder / "evaluation" / "linear_probe.state"
+    state = folder / "evaluation" / "linear_probe_conv2_relu_flatten.state"  # no other probe comes in its way
     first = subprocess.Popen(command, cwd=ROOT, env=ENVIRONMENT, stdout=subprocess.DEVNULL)
     try:
         for _ in range(3000):
@@ -62,11 +62,12 @@ def test_a_killed_probe_goes_on_and_ends_with_a_table_and_a_result(run, folder):
     assert re.search(r"^training probes +100% 150/150 .*loss .*conv2_relu_top1", output, re.MULTILINE)
     assert re.search(r"^conv2_relu +576 +3x3 maxima of 8x8x64 +\d\.\d{3} +\d\.\d{3}$", output, re.MULTILINE)
     assert re.search(r"^flatten +512 +as it is +\d\.\d{3} +\d\.\d{3}$", output, re.MULTILINE)
-    assert f"{folder}/evaluation/linear_probe.json" in lines[-2]
-    assert lines[-1].startswith("Next: ")
+    assert f"{folder}/evaluation/linear_probe_conv2_relu_flatten.json" in lines[-2]
+    assert lines[-1].startswith(f"Next: python -m tools.knn --workdir={folder} --layers=conv2_relu,flatten ")
     assert not state.exists()
+    assert not (folder / "evaluation" / "linear_probe.json").exists()  # which is of the network's features
 
-    result = result_of(folder)
+    result = result_of(folder, "linear_probe_conv2_relu_flatten")
     assert [row["layer"] for row in result["rows"]] == ["conv2_relu", "flatten"]
     assert all(0 <= row["top1"] <= row["top5"] <= 1 for row in result["rows"])
     settings = result["settings"]

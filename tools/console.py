@@ -136,7 +136,8 @@ def run(main, *, words=False):
     """Runs `main(argv)` as an absl program in which a mistake of the user is one message and exit code 1.
 
     Only USER_ERRORS are taken for such: any other exception is ours, and keeps its traceback. Ctrl-C exits
-    with 130. words: whether the program takes any beside its flags; if not, they are refused.
+    with 130. words: whether the program takes any beside its flags; if not, they are refused. A home folder (~) is
+    meant as such wherever a value begins with it: a shell leaves it alone behind a "=".
     """
 
     def guarded(argv):
@@ -144,6 +145,9 @@ def run(main, *, words=False):
         if not flags.FLAGS["verbosity"].present:
             logging.set_verbosity(logging.WARNING)  # libraries log what they read and where
         warnings.showwarning = lambda message, *_: print(f"Warning: {message}", file=sys.stderr)
+        argv = [argv[0], *map(_at_home, argv[1:])]
+        for name in flags.FLAGS:
+            flags.FLAGS[name].value = _at_home(flags.FLAGS[name].value)
         try:
             if argv[1:] and not words:
                 hint = f" Each setting needs a --set of its own: --set {argv[1]}" if "=" in argv[1] else ""
@@ -162,6 +166,16 @@ def run(main, *, words=False):
             return 1
 
     app.run(guarded)
+
+
+def _at_home(value):
+    """A value of a flag with ~ at the start of a path replaced, that of --set path=~/x included; lists alike."""
+    if isinstance(value, list):
+        return [_at_home(one) for one in value]
+    if not isinstance(value, str):
+        return value
+    name, equals, path = value.partition("=") if not value.startswith("~") else ("", "", value)
+    return name + equals + os.path.expanduser(path)
 
 
 def _in_own_words(error):

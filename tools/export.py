@@ -17,6 +17,7 @@ import tools.quiet  # isort: skip  first: TensorFlow is loud
 import difflib
 import json
 import shlex
+import urllib.parse
 
 import numpy as np
 from absl import flags
@@ -64,8 +65,14 @@ def main(_):
     card.write(run, folder / card.FILE)
     print(f"\nExport: {folder}    Comparison: {kept}    Card: {folder / card.FILE}")
     name = folder.parent.name
-    mounted = shlex.quote(f"{folder.parent.resolve()}:/models/{name}")
-    print(NEXT[FORMAT.value].format(folder=folder, mounted=mounted, name=name))
+    words = {
+        "mounted": f"{folder.parent.resolve()}:/models/{name}",
+        "named": f"MODEL_NAME={name}",
+        "address": f"localhost:8501/v1/models/{urllib.parse.quote(name)}:predict",
+        "shown": folder,
+    }
+    quoted = {key: shlex.quote(str(word)) for key, word in words.items()}
+    print(NEXT[FORMAT.value].format(folder=folder, **quoted))
 
 
 def check_flags():
@@ -152,10 +159,10 @@ def keep(judged, folder):
 NEXT = {
     "saved_model": (
         "Next: serve it with\n"
-        " docker run -p 8501:8501 -v {mounted} -e MODEL_NAME={name} tensorflow/serving\n"
+        " docker run -p 8501:8501 -v {mounted} -e {named} tensorflow/serving\n"
         """ echo '{{"signature_name": "features_from_bytes", "instances": [{{"b64": "'$(base64 -w0 a.png)'"}}]}}' """
-        "| curl -d @- localhost:8501/v1/models/{name}:predict\n"
-        "or look at it with  saved_model_cli show --dir {folder} --all"
+        "| curl -d @- {address}\n"
+        "or look at it with  saved_model_cli show --dir {shown} --all"
     ),
     "keras": 'Next: keras.models.load_model("{folder}/backbone.keras")',
     "tflite": (

@@ -92,10 +92,10 @@ def main(_):
     with console.Progress(images.test.num_examples, "testing") as progress:
         scores = finetuning.scores(model, images.test, crops=crops, on_batch=progress.update)
     rows = images.task.judge(scores)
+    print(f"\n{format_table(table(rows, images, recipe))}", flush=True)  # first: a disk may be full
     judged.save("finetune", settings | {"crops": crops}, rows, variant)
     keras_file.save(model, path.with_suffix(".keras"))
     unfinished.remove()
-    print(f"\n{format_table(table(rows, images, recipe))}")
     print(f"\nFinished in {console.duration(time.monotonic() - start)}. Results: {path}")
     print(f"The fine-tuned network: {path.with_suffix('.keras')}")
     print(f"Next: {following(judged.run.workdir, recipe)}")

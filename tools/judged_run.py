@@ -8,14 +8,17 @@ Without --set a run is judged on the images it was trained and tested on. Other 
 
 Results are kept as <workdir>/evaluation/<tool>.json, or <tool>-<data>.json for other images than the run's own; where
 a tool has variants, as <tool>_<variant>. Of two sets of images with the same name, the second is kept as
-<tool>-<data>-<digits of its fingerprint>.
+<tool>-<data>-<digits of its fingerprint>. The run's own images, shown otherwise than by the run (--set augment.mean=... --set augment.std=...)
+or tested on another split, have a place of their own too: <tool>-<settings>.
 """
 
+import hashlib
 import re
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from absl import flags
 
+from selabel_tf import config as configs
 from selabel_tf import json_file
 from selabel_tf.data import Source
 from selabel_tf.evaluation import results
@@ -27,13 +30,18 @@ SET = flags.DEFINE_multi_string(
 )
 
 
+SHOWN = ("augment.", "data.test_split=")  # settings of how images are shown and split, not of which they are
+
+
 @dataclass(frozen=True)
 class JudgedRun:
-    """A run and the images to judge it by. `test` is None where there is no test split."""
+    """A run and the images to judge it by. `test` is None where there is no test split; changes: settings by which the
+    run's own images are shown, or tested on, otherwise than by the run itself."""
 
     run: TrainedRun
     train: Source
     test: Source | None
+    changes: tuple[str, ...] = ()
 
     @property
     def on_own_images(self):
@@ -48,6 +56,8 @@ class JudgedRun:
             name += f"-{of or 'images'}"
             if _images_of(folder / f"{name}.json") not in (None, self.train.fingerprint):
                 name += f"-{self.train.fingerprint[:8]}"
+        if self.changes:
+            name += f"-{_short('_'.join(self.changes))}"
         return folder / f"{name}.json"
 
     def save(self, tool, settings, rows, variant=""):
@@ -66,7 +76,8 @@ class JudgedRun:
             data={
                 "train": _described(self.train),
                 "test": self.test and _described(self.test),
-                "own": self.on_own_images,
+                "own": self.on_own_images and not self.changes,
+                "changes": list(self.changes),
             },
             settings=settings,
             rows=rows,
@@ -76,6 +87,7 @@ class JudgedRun:
 def load(*, classes_needed=True):
     """The run of --workdir with the images of --set. classes_needed: images without true classes are refused."""
     run = load_run(WORKDIR.value)
+    results.check_writable(run.workdir)
     train, test = run.sources(SET.value)
     for source in (train, test):
         if classes_needed and source is not None and source.classes is None:
@@ -83,7 +95,30 @@ def load(*, classes_needed=True):
                 f"{source.name} has no true classes to judge by. Choose labelled images, e.g. a folder with one "
                 "sub-folder per class: --set data.source=folder --set data.path=..."
             )
-    return JudgedRun(run, train, test)
+    judged = JudgedRun(run, train, test)
+    changed = configs.assignments(run.data_config(), run.data_config(SET.value)) if judged.on_own_images else []
+    return replace(judged, changes=tuple(text for text in changed if text.startswith(SHOWN)))
+
+
+def words(*other_flags):
+    """--workdir and --set as they were given, for a command to go on with; of other flags those that were given."""
+    given = [f"--{flag.name}={','.join(map(str, _list(flag.value)))}" for flag in other_flags if flag.present]
+    return [f"--workdir={WORKDIR.value}", *(word for text in SET.value for word in ("--set", text)), *given]
+
+
+def layers_variant(names):
+    """Of a result for chosen layers; that for the network's own features has none."""
+    return _short("_".join(names))
+
+
+def _list(value):
+    return value if isinstance(value, list) else [value]
+
+
+def _short(text, most=60):
+    """A part of a file name that tells one text from another."""
+    plain = re.sub(r"[^\w.]+", "_", text).strip("_.")
+    return plain if len(plain) <= most else f"{plain[: most - 9]}_{hashlib.sha256(text.encode()).hexdigest()[:8]}"
 
 
 def _images_of(path):

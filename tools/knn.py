@@ -121,7 +121,7 @@ def table_of(judged, rows):
     by = f"{test.name}, {test.num_examples} images" if test else "each image by all others"
     note = f"Bank: {train.name}, {train.num_examples} images of {classes} classes. Classified: {by}."
     if classes < knn.TOP:
-        note += f" With {classes} classes top-5 is top-{classes}."
+        note += f" With {classes} classes top-5 is every class that has a vote."
     return Table("Weighted nearest neighbours", columns, tuple(cells), note)
 
 
@@ -136,15 +136,14 @@ def main(_):
         rows += judge(name, features, sources, ks, sigmas)
     settings = {"k": ks, "sigma": sigmas, "layers": LAYERS.value, "pool": POOL.value, "pca": PCA.value}
     settings["classified"] = "training images, each by all others" if judged.test is None else "test images"
-    path = judged.save("knn", settings, rows, "_".join(LAYERS.value)[:100])
-    print(f"\n{format_table(table_of(judged, rows))}")
+    print(f"\n{format_table(table_of(judged, rows))}", flush=True)  # first: a full disk may keep it from being kept
+    path = judged.save("knn", settings, rows, judged_run.layers_variant(LAYERS.value))
     print(f"\nResults: {path}")
-    flag, baselines = f"--workdir={judged_run.WORKDIR.value}", f"--baselines={','.join(BASELINES)}"
-    missing = [name for name in BASELINES if name not in CHOSEN.value]
-    if missing:
-        print(f"Next: compare with  {console.command('knn', flag, baselines)}")
+    if set(BASELINES) - set(CHOSEN.value):
+        again = [*judged_run.words(K, SIGMA, LAYERS, POOL, PCA), f"--baselines={','.join(BASELINES)}"]
+        print(f"Next: compare with  {console.command('knn', *again)}")
     else:
-        print(f"Next: train classifiers on the features with  {console.command('linear_probe', flag)}")
+        print(f"Next: train classifiers on the features with  {console.command('linear_probe', *judged_run.words())}")
 
 
 if __name__ == "__main__":

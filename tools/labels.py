@@ -69,10 +69,10 @@ def main(_):
     table = _table(labels)
     judged = JudgedRun(run, source, None)
     variant = "predicted" if ASSIGN.value and judged.on_own_images else ""  # labels.csv is what training ended with
-    record = judged.save("labels", {"origin": labels.origin}, _rows(table), variant)
-    output = OUTPUT.value or run.workdir / f"{record.stem}.{chosen_format}"
+    output = OUTPUT.value or run.workdir / f"{judged.path('labels', variant).stem}.{chosen_format}"
     label_files.write(output, labels)
-    print(f"\n{format_table(table)}\n\nLabels: {output}")
+    print(f"\n{format_table(table)}\n\nLabels: {output}", flush=True)
+    judged.save("labels", {"origin": labels.origin}, _rows(table), variant)
     if SORT_INTO.value is not None:
         _sort(labels, source, folder)
         print(f"Images by cluster of head {HEAD.value}: {SORT_INTO.value}")

@@ -105,8 +105,9 @@ def main(_):
     print(f"{train.num_examples} images of {classifiers.num_classes} classes to train on, {tested_on}")
     print(f"Features: {features_are}.")
 
+    variant = judged_run.layers_variant(LAYERS.value)
     unfinished = UnfinishedProbe(
-        judged.run.workdir / "evaluation" / "linear_probe.state",
+        judged.path("linear_probe", variant).with_suffix(".state"),
         settings | {"run": judged.run.checkpoint.facts, "images": train.fingerprint},
         say=print,
     )
@@ -130,11 +131,12 @@ def main(_):
         rows = probes.evaluate(
             classifiers, test, crops=int(CROPS.value), batch_size=BATCH_SIZE, on_batch=progress.update
         )
-    path = judged.save("linear_probe", settings | {"crops": int(CROPS.value)}, rows)
+    print(f"\n{format_table(table(rows, tested_on, features_are))}", flush=True)  # first: a disk may be full
+    path = judged.save("linear_probe", settings | {"crops": int(CROPS.value)}, rows, variant)
     unfinished.remove()
-    print(f"\n{format_table(table(rows, tested_on, features_are))}")
     print(f"\nFinished in {console.duration(time.monotonic() - start)}. Results: {path}")
-    following = console.command("knn", f"--workdir={judged.run.workdir}")
+    named = [LAYERS] if LAYERS.value != ["alexnet"] else []  # which is no name of a layer
+    following = console.command("knn", *judged_run.words(*named))
     print(f"Next: {following}  judges the same features by their neighbours.")
 
 

@@ -41,6 +41,8 @@ def main(argv):
         runs.append(report_data.of_folder(folder, console.Progress))
     path = Path(OUTPUT.value or default_path(folders))
     report_page.write(path, runs, title=report_page.title_of(*(contents.name for contents in runs)))
+    size, taken = path.stat().st_size / 1e6, console.duration(time.monotonic() - begun)
+    print(f"Report: {path} ({size:.1f} MB) in {taken}", flush=True)  # it is there, whatever becomes of the rest
     for folder, contents in zip(folders, runs, strict=True):
         for sentence in contents.lacking:
             print(f"Note: {sentence}")
@@ -49,8 +51,7 @@ def main(argv):
         if PROJECTOR.value:
             logs = projector.write(Path(folder) / "projector", contents)
             print(f"Projector: tensorboard --logdir {logs}")
-    print(f"Report: {path} ({path.stat().st_size / 1e6:.1f} MB) in {console.duration(time.monotonic() - begun)}")
-    print("Open it in a browser by double click.")
+    print(f"Open {path} in a browser by double click.")
 
 
 def default_path(folders):

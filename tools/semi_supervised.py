@@ -82,11 +82,11 @@ def main(_):
         )
     found = [points.get(*key) for key in wanted]
     rows = label_curve.summary(sorted(found, key=lambda point: methods.index(point["method"])))
+    print(f"\n{format_table(table(rows, images, seeds))}", flush=True)  # first: a disk may be full
     judged.save("semi_supervised", settings | {"fractions": fractions, "seeds": seeds, "points": found}, rows)
     title = f"{judged.run.config.name}: {judged.run.config.model.backbone} on {images.train.name}"
     write_atomically(path.with_suffix(".png"), label_curve.picture(rows, title=title))
     points.remove()
-    print(f"\n{format_table(table(rows, images, seeds))}")
     print(f"\nFinished in {console.duration(time.monotonic() - start)}. Results: {path}")
     print(f"Picture: {path.with_suffix('.png')}")
     following = console.command("finetune", f"--workdir={judged.run.workdir}")

@@ -7,7 +7,6 @@ for. True classes, where a set has them, serve evaluation only and never enter a
 
 import functools
 import hashlib
-import math
 from collections.abc import Callable
 
 import numpy as np
@@ -25,7 +24,7 @@ RAM_LIMIT = 2 * 1024**3  # bytes of decoded pixels up to which a TFDS set is hel
 class Source:
     """Images by index, their ids and classes, and the augmentation they are shown with.
 
-    Made by `from_arrays`, `from_tfds`, `from_folder` or `digits`. Nothing in it changes but `next_epoch`.
+    Made by `from_arrays`, `from_tfds`, `from_folder` or `digits`. Only `next_epoch` and `batch_size` change.
     """
 
     def __init__(self, reader, *, name, ids, classes: Callable, class_names, augmentation=None, small_crops=None):
@@ -43,7 +42,7 @@ class Source:
         self._augmentation = augmentation
         self._small_crops = small_crops  # (Augmentation, how many), or None
         self._next_epoch = 0
-        self._steps_per_epoch = math.inf
+        self.batch_size = None  # of the last `train_batches` asked for
 
     @property
     def image_shape(self) -> tuple:
@@ -94,8 +93,7 @@ class Source:
         self._next_epoch = pipeline.whole_number("next_epoch", epoch, 0)
 
     def augmented(self, policy, size=None, *, mean=None, std=None, more="none") -> "Source":
-        """The same images under another policy, output size and normalisation, in place of this source's; no small
-        crops."""
+        """The same images under another policy, output size and normalisation; no small crops."""
         made = augment.make(policy, self._reader.image_shape, size=size, mean=mean, std=std, more=more)
         return self._with(self._reader, self.ids, lambda: self.classes, made)
 
@@ -149,7 +147,7 @@ class Source:
         kept. first_batch: leaves out the batches before it, of every epoch: the rest of one that was cut.
         """
         augmentation = self._ready_augmentation()
-        self._steps_per_epoch = -(-self.num_examples // pipeline.whole_number("batch_size", batch_size, 1))
+        self.batch_size = pipeline.whole_number("batch_size", batch_size, 1)
         return pipeline.random_batches(
             self._reader,
             MultiCrop(augmentation, *self._small_crops) if self._small_crops else augmentation,
@@ -160,9 +158,10 @@ class Source:
             first_batch=first_batch,
         )
 
-    def epoch_at(self, step) -> int:
-        """The epoch that a training step lies in, by the last `train_batches` asked for; 0 before those."""
-        return int(step // self._steps_per_epoch)
+    def epoch_from(self, step) -> int:
+        """The first epoch that begins at a training step or after it, by the last `train_batches` asked for; 0 before
+        those."""
+        return -(-step // -(-self.num_examples // self.batch_size)) if self.batch_size else 0
 
     def view_batches(self, batch_size, *, position, seed=0) -> tf.data.Dataset:
         """One augmented, shuffled pass: a function of (seed, position), and unlike any training epoch."""
@@ -238,7 +237,8 @@ def digits(size=16) -> Source:
     from sklearn.datasets import load_digits  # half a second, which other sources need not pay
 
     bunch = load_digits()
-    images = tf.image.resize(bunch.images[..., None] / 16.0, (size, size)).numpy()  # 0..16 -> 0..1
+    with tf.device("CPU"):  # the same bits, and so the same fingerprint, on every machine
+        images = tf.image.resize(bunch.images[..., None] / 16.0, (size, size)).numpy()  # 0..16 -> 0..1
     names = [str(name) for name in bunch.target_names]
     return from_arrays(images, bunch.target, class_names=names, name="digits")
 

@@ -40,6 +40,7 @@ class Entry:
     measures: dict[str, float]
     remarks: tuple[str, ...] = ()
     kind: str = "run"  # "elsewhere": on other images; "baseline"; a config: "kept" results, or "not run"
+    has_classes: bool = True  # without them nothing is left to be measured
 
 
 @dataclass(frozen=True)
@@ -68,6 +69,22 @@ def of_summary(numbers, knn_k=None, knn_sigma=None) -> tuple[dict, dict, tuple]:
         elif row["what"] == "K-means on raw pixels":
             baselines[f"{row['what']} [{row['clusters']}]"] = found
     return measures, baselines, tuple(remarks)
+
+
+def of_run(numbers, own_results, knn_k=None, knn_sigma=None) -> tuple[dict, dict, tuple]:
+    """(measures, {baseline: measures}, remarks) of a results.json and of the tools' files on the run's own images."""
+    measures, baselines, remarks = of_summary(numbers, knn_k, knn_sigma)
+    for result in own_results:
+        found, others, said = of_result(result)
+        if "knn" in found:  # in place of what the summary says of it
+            if not set(said) & set(remarks):  # measured in another way: its baselines cannot stand beside this
+                for values in baselines.values():
+                    values.pop("knn", None)
+            remarks = tuple(remark for remark in remarks if not remark.startswith("kNN"))
+        measures, remarks = measures | found, remarks + said
+        for what, values in others.items():
+            baselines[what] = baselines.get(what, {}) | values
+    return measures, baselines, remarks
 
 
 def of_result(result) -> tuple[dict, dict, tuple]:
@@ -276,5 +293,5 @@ def _missing(entries):
         if entry.kind in ("not run", "kept") and missing:
             waiting = entry.setting.labeller == "given" and not entry.setting.num_clusters  # for labels
             yield "retrain" if waiting else "all", entry.name
-        if entry.kind in ("run", "kept", "not run"):
+        if entry.kind in ("run", "kept", "not run") and entry.has_classes:
             yield from ((measure, entry.name) for measure in missing)

@@ -80,8 +80,8 @@ def check_settings(ks, sigmas, num_candidates):
     for k in ks:
         check_k(k, num_candidates)
     for sigma in sigmas:
-        if not np.float32(sigma) > 0:
-            raise ValueError(f"sigma={sigma} must be positive (the usual value is 0.1).")
+        if not 0 < np.float32(sigma) < np.inf:
+            raise ValueError(f"sigma={sigma} must be positive and finite (the usual value is 0.1).")
 
 
 def check_classes(bank_classes, query_classes):

@@ -74,7 +74,7 @@ class RunContents:
     map: Map | None
     features: np.ndarray | None  # [P, D] of the training images that have a thumbnail
     command: str
-    probe_command: str
+    probe_command: str  # "" where there are no classes to probe for
 
     @property
     def image_sets(self) -> dict[str, Images]:

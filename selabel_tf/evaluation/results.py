@@ -8,6 +8,7 @@ Reports, comparisons and model cards read them.
 
 import json
 import re
+import tempfile
 from datetime import UTC, datetime
 from pathlib import Path
 
@@ -29,6 +30,19 @@ def save(workdir, name, *, tool, model, data, settings, rows) -> Path:
     return path
 
 
+def check_writable(workdir) -> None:
+    """Refuses a run folder that no result could be kept in: to be asked before the work, which may take hours."""
+    folder = Path(workdir) / FOLDER
+    try:
+        with tempfile.TemporaryFile(dir=folder if folder.exists() else workdir):
+            pass
+    except OSError as error:
+        raise ValueError(
+            f"{folder} cannot be written ({error.strerror}), and that is where results are kept. Make it writable, or "
+            "copy the run folder and judge the copy."
+        ) from None
+
+
 def load_all(workdir) -> dict[str, dict]:
     """name -> result, of all in the folder, in order of their names. Files that are not ours are refused."""
     found = {}
@@ -38,6 +52,16 @@ def load_all(workdir) -> dict[str, dict]:
             raise ValueError(f"{path} is not a result of ours: it needs {', '.join(KEYS)}. Remove it.")
         found[path.stem] = result
     return found
+
+
+def apart(found) -> list[str]:
+    """What has to be said of the images of each result, behind their name, to tell them from those of the others: how
+    they were shown, where that was not as in training, and of two sets of the same name the fingerprint."""
+    shown = ["".join(f", {change}" for change in result["data"].get("changes", ())) for result in found]
+    names = [(result["data"]["train"]["name"], how) for result, how in zip(found, shown, strict=True)]
+    prints = [str(result["data"]["train"].get("fingerprint", ""))[:8] for result in found]
+    several = {name for name in names if len({p for n, p in zip(names, prints, strict=True) if n == name}) > 1}
+    return [how + f" ({digits})" * (name in several) for how, name, digits in zip(shown, names, prints, strict=True)]
 
 
 def is_result(content: dict) -> bool:

@@ -5,7 +5,6 @@ nor break a table, nor bring in links or HTML.
 """
 
 import re
-import shlex
 from dataclasses import dataclass, field
 
 import jinja2
@@ -19,8 +18,8 @@ backbone = keras.models.load_model("backbone.keras")
 features = backbone.predict(images)  # images: float32 [n, {0}, {1}, {2}], prepared as above"""
 
 LABELLING = """\
-python -m tools.labels --workdir={0}                    # labels of the training images
-python -m tools.labels --workdir={0} --assign=FOLDER    # clusters of new images"""
+python -m tools.labels --workdir=RUN                    # labels of the training images
+python -m tools.labels --workdir=RUN --assign=FOLDER    # clusters of new images"""
 
 
 class Markdown(str):
@@ -42,7 +41,6 @@ class Card:
     classes: str  # what the true classes were used for
     limits: tuple[str, ...]  # of its labels, beside those of any network
     input_shape: tuple[int, int, int]  # (h, w, c)
-    workdir: str  # the run folder, as commands name it
     evaluation: tuple[dict, ...] = field(default=())  # title, columns, rows of text, note: one table each
 
 
@@ -65,7 +63,7 @@ def render(card: Card) -> str:
     return environment.get_template("model_card.md").render(
         card=card,
         loading=LOADING.format(*card.input_shape),
-        labelling=LABELLING.format(shlex.quote(card.workdir)),
+        labelling=LABELLING,
     )
 
 
@@ -97,6 +95,5 @@ def _lines(columns, alignment, rows):
 
 
 def _code(text, language=""):
-    """A fenced block; the fence is longer than any in the text."""
-    fence = "`" * max(3, 1 + max((len(run) for run in re.findall("`+", text)), default=0))
-    return Markdown(f"{fence}{language}\n{text}\n{fence}")
+    """A fenced block of text that has no fence in it."""
+    return Markdown(f"```{language}\n{text}\n```")

@@ -18,7 +18,8 @@ from ..evaluation.report_contents import RunContents
 from ..features import Extractor
 from . import run_facts
 from .assembly import TrainingSet, make_model, make_source
-from .report_data import RunState, collect, what_is_wanting
+from .report_data import RunState, collect
+from .run_images import what_is_wanting
 from .run_log import read_records
 
 BATCH_SIZE = 256

@@ -118,7 +118,6 @@ def describe(run) -> model_card.Card:
             "sha256 of backbone.keras": _checksum(run.workdir / "backbone.keras"),
         },
         input_shape=images.image_shape,
-        workdir=run.workdir.resolve().name,
         evaluation=tuple(map(_shown, evaluation_tables(run.workdir))),
     )
 

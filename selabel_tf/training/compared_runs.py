@@ -11,6 +11,7 @@ from .. import config as configs
 from .. import json_file
 from ..evaluation import comparison, paper, results
 from . import checkpoints, experiment
+from .run_log import read_records
 
 
 def entries_of(name) -> list[comparison.Entry]:
@@ -71,7 +72,15 @@ def _of_run(name, workdir):
     finished = experiment.is_finished(workdir)
     summary = _json(workdir / "results.json").get("numbers", {}) if finished else {}
     state = f"{config.epochs} epochs" if finished else f"epoch {epoch} of {config.epochs}"
-    return _entries(_row(name, config, state, "run"), config, summary, results.load_all(workdir), epoch)
+    row = replace(_row(name, config, state, "run"), has_classes=_has_classes(workdir))
+    return _entries(row, config, summary, results.load_all(workdir), epoch)
+
+
+def _has_classes(workdir):
+    """Whether label passes were compared with true classes, or there is no telling."""
+    log = workdir / "metrics.jsonl"
+    passes = [r for r in read_records(log) if r["kind"] == "labels"] if log.is_file() else []
+    return not passes or passes[-1].get("nmi") is not None
 
 
 def _of_config(path):
@@ -103,30 +112,28 @@ def _row(name, config, state, kind):
 
 def _entries(row, config, summary, evaluation, epoch):
     """`row` with all that was measured on its own images, its baselines, and a row for each other set of images."""
-    measures, baselines, remarks = comparison.of_summary(summary, config.evaluation.knn_k, config.evaluation.knn_sigma)
-    elsewhere = {}  # name of other images -> (measures, remarks)
-    for result in evaluation.values():
-        found, others, said = comparison.of_result(result)
-        at = result["model"].get("epoch")
-        if found and epoch is not None and at != epoch:
-            said += (f"{result['tool']} was measured at epoch {at}, the run is at {epoch}: measure again",)
-        if not result["data"].get("own", True):
-            images = result["data"]["train"]["name"]
-            before, told = elsewhere.get(images, ({}, ()))
-            elsewhere[images] = (before | found, told + said)
-            continue
-        if "knn" in found:  # in place of what the summary says of it
-            if not set(said) & set(remarks):  # measured in another way: its baselines cannot stand beside this
-                for values in baselines.values():
-                    values.pop("knn", None)
-            remarks = tuple(remark for remark in remarks if not remark.startswith("kNN"))
-        measures, remarks = measures | found, remarks + said
-        for what, values in others.items():
-            baselines[what] = baselines.get(what, {}) | values
+    own = [result for result in evaluation.values() if result["data"].get("own", True)]
+    others = [result for result in evaluation.values() if not result["data"].get("own", True)]
+    settings = config.evaluation
+    measures, baselines, remarks = comparison.of_run(summary, own, settings.knn_k, settings.knn_sigma)
+    remarks += tuple(text for result in own for text in _outdated(result, epoch))
+    elsewhere = {}  # (name of other images, what tells them apart) -> (measures, remarks)
+    for result, apart in zip(others, results.apart(others), strict=True):
+        found, _, said = comparison.of_result(result)
+        images = (result["data"]["train"]["name"], apart)
+        before, told = elsewhere.get(images, ({}, ()))
+        elsewhere[images] = (before | found, told + said + _outdated(result, epoch))
     rows = [replace(row, measures=measures, remarks=row.remarks + remarks)]
     rows += [_baseline(row, what, values) for what, values in baselines.items() if values]
-    rows += [_elsewhere(row, images, *found) for images, found in elsewhere.items() if found[0]]
+    rows += [_elsewhere(row, *images, *found) for images, found in elsewhere.items() if found[0]]
     return rows
+
+
+def _outdated(result, epoch):
+    at = result["model"].get("epoch")
+    if epoch is None or at == epoch or not comparison.of_result(result)[0]:
+        return ()
+    return (f"{result['tool']} was measured at epoch {at}, the run is at {epoch}: measure again",)
 
 
 def _baseline(row, what, measures):
@@ -136,8 +143,9 @@ def _baseline(row, what, measures):
     return replace(row, method=named, state="", setting=setting, measures=measures, kind="baseline")
 
 
-def _elsewhere(row, images, measures, remarks):
+def _elsewhere(row, images, apart, measures, remarks):
     judged = images.rpartition("/")[0] if "/" in images else f"folder {images}"  # TFDS: name/split, name/config/split
+    judged, images = judged + apart, images + apart
     told = tuple(f"on {images}: {remark}" for remark in remarks)
     setting = replace(row.setting, judged=judged)
     return replace(row, images=images, setting=setting, measures=measures, remarks=told, kind="elsewhere")

@@ -38,6 +38,11 @@ def check_batch(batch_size: int, replicas: int, num_examples: int) -> None:
             f"batch_size={batch_size} does not divide over {replicas} replicas. "
             f"Use a multiple of {replicas}, e.g. {(batch_size // replicas + 1) * replicas}."
         )
+    check_last_batch(batch_size, replicas, num_examples)
+
+
+def check_last_batch(batch_size: int, replicas: int, num_examples: int) -> None:
+    """Raises ValueError if the last batch leaves a replica without an image."""
     if not reach_all(batch_size, num_examples, replicas):  # BatchNorm over no image is NaN
         sizes = range(replicas, num_examples + replicas, replicas)
         fitting = [size for size in sizes if reach_all(size, num_examples, replicas)]

@@ -8,20 +8,29 @@ spread; of those, THUMBNAILS are shown, the same for all heads, and neighbours a
 """
 
 import contextlib
+import shlex
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 import numpy as np
-import tensorflow as tf
 
 from .. import json_file
 from ..data import Source
-from ..evaluation import cluster_summary, curves, figures, inspection, neighbours, projection, results, sprites
+from ..evaluation import (
+    cluster_summary,
+    comparison,
+    curves,
+    figures,
+    inspection,
+    neighbours,
+    projection,
+    results,
+    sprites,
+)
 from ..evaluation.report import format_cell
 from ..evaluation.report_contents import Images, Map, Neighbourhood, RunContents
-from ..export import labels as label_files
-from . import run_facts
-from .assembly import TrainingSet, make_source
+from . import run_facts, run_images
+from .assembly import TrainingSet
 from .card import evaluation_tables
 from .run_log import read_records
 from .trained_run import load_run
@@ -31,7 +40,6 @@ MEASURED, HELD_OUT = 25_000, 10_000
 THUMBNAILS, HELD_OUT_THUMBNAILS = 12_288, 4_096
 QUERIES, NEAREST = 12, 8
 MAPPED = 2_000
-UNREADABLE = (ValueError, OSError, tf.errors.OpError)  # what reading images may raise
 
 
 @contextlib.contextmanager
@@ -74,18 +82,13 @@ def of_folder(workdir, progress=no_progress) -> RunContents:
         if epoch == run.config.epochs:
             stands = "The run is not finished: all epochs are done, but nothing was measured. tools.train does it."
         lacking.append(stands)
-    ids, train, rows, why = _training_images(run)
-    test, why_not = _held_out_images(run)
+    ids, train, rows, why = run_images.training_images(run)
+    test, why_not = run_images.held_out_images(run)
     numbers = _whole(lambda: _numbers_of(run.workdir / "results.json"), {}, lacking) if finished else {}
     tables = _whole(lambda: tuple(evaluation_tables(run.workdir)), (), lacking)
     lacking += [*why, *why_not]
     parts = run.config, run.workdir, run.model, epoch, run.training_set, ids, train, rows, test, numbers, tables
     return collect(RunState(*parts, tuple(lacking)), progress)
-
-
-def what_is_wanting(test) -> tuple[str, ...]:
-    """Sentences on what a run was not set up to have."""
-    return () if test is not None else ("There is no test split (data.test_split), so there are no held-out images.",)
 
 
 def collect(state: RunState, progress=no_progress) -> RunContents:
@@ -95,21 +98,23 @@ def collect(state: RunState, progress=no_progress) -> RunContents:
     evaluation = _whole(lambda: results.load_all(state.workdir), {}, lacking)
     if not records:
         lacking.append("There is no log of training (metrics.jsonl), so there are no curves and no verdict.")
-    if not evaluation:
+    labels = state.model.labels
+    quoted = lambda behind="": shlex.quote(f"{state.workdir}{behind}")  # noqa: E731  for commands that can be pasted
+    training, view = _training(state, labels, lacking, progress)
+    judgeable = state.train is None or training.classes is not None
+    if not evaluation and judgeable:
         lacking.append(
             "No evaluation tool has been run on it. python -m tools.linear_probe, tools.knn and tools.clusters, each "
-            f"with --workdir={state.workdir}, measure more; then make this report again."
+            f"with --workdir={quoted()}, measure more; then make this report again."
         )
-    labels = state.model.labels
-    training, view = _training(state, labels, lacking, progress)
     held_out = _held_out(state, lacking, progress)
-    if state.train is not None and training.classes is None:
+    if not judgeable:
         lacking.append(f"{state.training_set.name} has no true classes: purity, entropy and NMI are left out.")
     names = None if state.train is None or training.classes is None else state.train.class_names
     return RunContents(
         name=state.workdir.resolve().name,
         highlights=run_facts.highlights(
-            config, state.training_set, records, labels, run_facts.measured(state.numbers, evaluation)
+            config, state.training_set, records, labels, run_facts.measured(config, state.numbers, evaluation)
         ),
         facts=_facts(state, records),
         verdict=run_facts.verdict(records),
@@ -125,8 +130,8 @@ def collect(state: RunState, progress=no_progress) -> RunContents:
         neighbours=None if view is None else _neighbours(training, view),
         map=None if view is None else _map(training, view, progress),
         features=view,
-        command=f"python -m tools.train --config={state.workdir / 'config.json'} --workdir={state.workdir}-again",
-        probe_command=run_facts.probe_command(state.workdir, state.model.backbone),
+        command=f"python -m tools.train --config={quoted('/config.json')} --workdir={quoted('-again')}",
+        probe_command=run_facts.probe_command(state.workdir, state.model.backbone) if judgeable else "",
     )
 
 
@@ -152,7 +157,7 @@ def _numbers_of(path):
     what = "the results.json of a run", "Train again to measure it."
     with json_file.trusting(path, *what):
         numbers = json_file.read_object(path, *what)["numbers"]
-        run_facts.measured(numbers, {})
+        comparison.of_run(numbers, ())
     return numbers
 
 
@@ -227,8 +232,10 @@ def _look(state, source, rows, labels, lacking, progress):
         with progress(len(rows), f"looking at {source.name}") as bar:
             batches = part.plain_batches(BATCH_SIZE)
             return inspection.look(state.model, batches, len(rows), labels, bar.update)
-    except UNREADABLE as error:
-        lacking.append(f"The images of {source.name} cannot be read, so there are none here: {_first_line(error)}")
+    except run_images.UNREADABLE as error:
+        lacking.append(
+            f"The images of {source.name} cannot be read, so there are none here: {run_images.first_line(error)}"
+        )
         return None
 
 
@@ -282,43 +289,6 @@ def _filters(model):
     return figures.filters(kernel.numpy())
 
 
-def _training_images(run):
-    """(ids of the training set, the images of it that are there, their rows, sentences on what is not)."""
-    count = run.training_set.num_examples
-    try:
-        train = run.training_images()
-    except UNREADABLE as error:
-        gone = f"The training images are not there, so there are no pictures and no classes: {_first_line(error)}"
-        return _recorded_ids(run) or _numbers(count), None, None, (gone,)
-    if train.fingerprint == run.training_set.fingerprint:
-        return train.ids, train, np.arange(count), ()
-    ids = _recorded_ids(run)
-    place = {name: position for position, name in enumerate(train.ids)}
-    rows = np.array([row for row, name in enumerate(ids or ()) if name in place], np.int64)
-    if not len(rows) or tuple(train.image_shape) != run.training_set.image_shape:
-        other = f"{train.name} does not hold the images of training any more: there are no pictures and no classes."
-        return ids or _numbers(count), None, None, (other,)
-    note = f"{train.name} has changed since training: {len(rows)} of {count} training images are still there by name."
-    return ids, train.subset([place[ids[row]] for row in rows]), rows, (note,)
-
-
-def _recorded_ids(run):
-    """The ids in labels.csv, or None where there is no such file that can be read."""
-    try:
-        return label_files.read(run.workdir / "labels.csv").ids
-    except (ValueError, OSError):
-        return None
-
-
-def _held_out_images(run):
-    config = run.data_config()
-    try:
-        test = make_source(config, config.data.test_split) if config.data.test_split else None
-        return test, what_is_wanting(test)
-    except UNREADABLE as error:
-        return None, (f"The held-out images are not there: {_first_line(error)}",)
-
-
 def _in_place(classes, rows, count):
     """Classes of the images that are there, at their rows of the training set; -1 elsewhere."""
     if classes is None:
@@ -328,13 +298,5 @@ def _in_place(classes, rows, count):
     return full
 
 
-def _numbers(count):
-    return tuple(map(str, range(count)))
-
-
 def _spread(values, most):
     return values[np.linspace(0, len(values) - 1, min(most, len(values))).round().astype(np.int64)]
-
-
-def _first_line(error):
-    return str(error).strip().splitlines()[0] if str(error).strip() else type(error).__name__

@@ -13,14 +13,21 @@ from . import checkpoints
 
 
 class LogCallback(keras.callbacks.Callback):
-    """Writes metrics, learning rate, images per second and the first layer's filters to the log, once an epoch."""
+    """Writes metrics, learning rate, speed and the first layer's filters to the log, once an epoch.
+
+    seconds: by the clock since the record before, so that they add up to all that training took, label passes,
+    neighbours and checkpoints included. Of a resumed epoch they are those after the resumption.
+    """
 
     def __init__(self, log, num_examples):
         super().__init__()
         self.log, self.num_examples = log, num_examples
 
+    def on_train_begin(self, logs=None):
+        self.written = time.perf_counter()
+
     def on_epoch_begin(self, epoch, logs=None):
-        self.seconds = 0.0
+        self.in_steps = 0.0
         self.first_batch = None
 
     def on_train_batch_begin(self, batch, logs=None):
@@ -29,17 +36,19 @@ class LogCallback(keras.callbacks.Callback):
         self.begun = time.perf_counter()  # this callback stands behind the label passes: their time is not counted
 
     def on_train_batch_end(self, batch, logs=None):
-        self.seconds += time.perf_counter() - self.begun
+        self.in_steps += time.perf_counter() - self.begun
 
     def on_epoch_end(self, epoch, logs=None):
         seen = self.num_examples * (1 - self.first_batch / self.params["steps"])
+        before, self.written = self.written, time.perf_counter()
         record = {
             "kind": "epoch",
             "step": (epoch + 1) * self.params["steps"],
             "epoch": epoch + 1,
             **{metric.name: float(logs[metric.name]) for metric in self.model.metrics},
             "learning_rate": float(np.asarray(self.model.optimizer.learning_rate)),
-            "images_per_second": seen / self.seconds,
+            "images_per_second": seen / self.in_steps,
+            "seconds": self.written - before,
         }
         self.log.append(record)
         scalars = {name: value for name, value in record.items() if name not in ("kind", "step", "epoch")}

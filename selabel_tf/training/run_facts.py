@@ -1,12 +1,14 @@
 """A run in a few words: what it was, how it went, and whether it looks ill."""
 
 import platform
+import shlex
 from datetime import UTC, datetime
 
 import keras
 import numpy as np
 
 from ..evaluation import collapse, comparison, curves
+from ..evaluation import results as evaluation_results
 from ..evaluation.report_contents import Verdict
 
 HEALTHY = "The loss moves, labels neither stand still nor change at random, no cluster is forgotten, no head is a copy."
@@ -46,7 +48,7 @@ def stamp(name) -> dict:
 
 
 def highlights(config, training_set, records, labels, results) -> tuple:
-    """(name, value, remark) of what a reader asks first. results: (measures, baselines) as `measured` gives them."""
+    """(name, value, remark) of what a reader asks first. results: as `measured` gives them."""
     epochs, passes = of_kind(records, "epoch"), of_kind(records, "labels")
     found = []
     if epochs:
@@ -64,10 +66,11 @@ def highlights(config, training_set, records, labels, results) -> tuple:
     empty = int(np.sum(sizes == 0))
     remark = f"images; equal ones would have {equal}" + (f"; {empty} are empty" if empty else "")
     found.append(("Cluster sizes", f"{sizes.min()} to {sizes.max()}", remark))
-    measures, baselines = results
+    measures, baselines, remarks = results
     if "knn" in measures:
+        how = [remark.removeprefix("kNN with ") for remark in remarks if remark.startswith("kNN")]
         others = [f"{name} {100 * values['knn']:.1f}%" for name, values in baselines.items() if "knn" in values]
-        found.append(("kNN accuracy", f"{100 * measures['knn']:.1f}%", ", ".join(others)))
+        found.append(("kNN accuracy", f"{100 * measures['knn']:.1f}%", ", ".join([*others, *how])))
     probed = {name.removeprefix("linear "): value for name, value in measures.items() if _is_probe(name)}
     if probed:
         layer = max(probed, key=probed.get)
@@ -77,20 +80,17 @@ def highlights(config, training_set, records, labels, results) -> tuple:
         found.append(("NMI to classes", f"{measures['nmi']:.3f}", _adjusted(measures)))
     if epochs:
         seconds = sum(training_set.num_examples / r["images_per_second"] for r in epochs if r["images_per_second"])
-        found.append(("Time in training steps", _duration(seconds), "label passes and measuring come on top"))
+        remark = "label passes and measuring come on top"
+        if all(r.get("seconds") for r in epochs):  # logs of earlier versions do not have them
+            remark = f"{_duration(sum(r['seconds'] for r in epochs))} with label passes, by the clock"
+        found.append(("Time in training steps", _duration(seconds), remark))
     return tuple(found)
 
 
-def measured(numbers, evaluation) -> tuple[dict, dict]:
-    """(measures, baselines) of the `numbers` of a results.json, and of the tools' files on the run's own images."""
-    measures, baselines, _ = comparison.of_summary(numbers)
-    for result in evaluation.values():
-        if result["data"].get("own", True):
-            found, others, _ = comparison.of_result(result)
-            measures = measures | found
-            for name, values in others.items():
-                baselines[name] = baselines.get(name, {}) | values
-    return measures, baselines
+def measured(config, numbers, evaluation) -> tuple[dict, dict, tuple]:
+    """(measures, baselines, remarks) of a results.json, and of the tools' files on the run's own images."""
+    own = [result for result in evaluation.values() if result["data"].get("own", True)]
+    return comparison.of_run(numbers, own, config.evaluation.knn_k, config.evaluation.knn_sigma)
 
 
 def verdict(records) -> Verdict:
@@ -119,11 +119,9 @@ def verdict(records) -> Verdict:
 
 def probes(evaluation) -> tuple:
     """(title, ((layer, accuracy), ...)) of every linear probe that was measured."""
-    found = {}
-    for result in evaluation.values():
-        if result["tool"] != "linear_probe":
-            continue
-        test = (result["data"].get("test") or result["data"]["train"])["name"]
+    found, probed = {}, [result for result in evaluation.values() if result["tool"] == "linear_probe"]
+    for result, apart in zip(probed, evaluation_results.apart(probed), strict=True):
+        test = (result["data"].get("test") or result["data"]["train"])["name"] + apart
         for row in result["rows"]:
             if row.get("top1") is not None:
                 of = f", {row['features']}" if row.get("features") in comparison.BASELINES else ""
@@ -138,7 +136,8 @@ def probe_command(workdir, backbone) -> str:
     names = [layer.name for layer in backbone.layers if "relu" in layer.name.lower() and len(layer.output.shape) == 4]
     chosen = [names[i] for i in np.unique(np.linspace(0, len(names) - 1, min(PROBED, len(names))).round().astype(int))]
     layers = "alexnet" if backbone.name.startswith("alexnet") else ",".join(chosen)
-    return f"python -m tools.linear_probe --workdir={workdir}" + (f" --layers={layers}" if layers else "")
+    command = f"python -m tools.linear_probe --workdir={shlex.quote(str(workdir))}"
+    return command + (f" --layers={layers}" if layers else "")
 
 
 def of_kind(records, kind) -> list[dict]:

@@ -2,12 +2,14 @@
 
 import time
 import warnings
+from bisect import bisect_left, bisect_right
 
 import keras
 import numpy as np
 
 from ..labelling import schedule as schedules
 from ..labelling.relabel import Relabeller
+from . import distribution
 from .fresh_heads import renew_head
 from .label_pass import LabelPass, statistics
 
@@ -22,11 +24,13 @@ class SelfLabelCallback(keras.callbacks.Callback):
     Position is counted in training steps of the whole `fit`: epoch * steps per epoch + batch, so that
     `fit(..., initial_epoch=n)` goes on with the schedule where epoch n stands. With `steps_per_execution` above one,
     a pass takes place before the execution that holds its step. `passes_done`, of a resumed run, are not made again.
+    Where Keras cuts an epoch short, for want of batches, the last pass that was due behind its end is made before the
+    next step.
 
     Args:
         source: the source whose `train_batches` are trained on.
         num_relabels: label passes over the whole training; one before every step at most. With the labeller "given"
-            there is one, before the first step, for all heads, whatever is said here.
+            there is one, before the first step of `fit`, for all heads, whatever is said here.
         labeller: "sinkhorn", or a baseline: "kmeans" or "given", as in labelling.relabel.Relabeller. K-means numbers
             its clusters anew each time, so each head it labels begins anew as well.
         schedule: "quadratic" (dense at first, as the paper) or "linear".
@@ -70,6 +74,8 @@ class SelfLabelCallback(keras.callbacks.Callback):
                 f"{type(self.model).__name__}. Wrap your network: SelfLabelModel(network, num_clusters, num_examples)."
             )
         self.check(self.model, self.params["epochs"], self.params["steps"])
+        self.relabeller.forget_graph()  # a layer may have been frozen, or thawed, since the last `fit`
+        self.next_pass = None
 
     def check(self, model, epochs, steps_per_epoch):
         """Places the label passes of a `fit` of this length, or says why that cannot be; `fit` does it itself."""
@@ -78,17 +84,28 @@ class SelfLabelCallback(keras.callbacks.Callback):
                 "The number of steps per epoch is unknown, so label passes cannot be placed. Train on "
                 "source.train_batches(batch_size), or give fit(steps_per_epoch=...)."
             )
+        if self.source.batch_size and -(-model.num_examples // self.source.batch_size) == steps_per_epoch:
+            replicas = model.distribute_strategy.num_replicas_in_sync
+            distribution.check_last_batch(self.source.batch_size, replicas, model.num_examples)
         self.steps_per_epoch = steps_per_epoch
         self.due = schedules.steps(self.schedule, self.num_relabels, epochs * steps_per_epoch)
         together = model.steps_per_execution
-        executions = [self._execution(step, together) for step in self.due]
-        if len(set(executions)) < len(executions):
+        self.executions = [self._execution(step, together) for step in self.due]
+        if len(set(self.executions)) < len(self.executions):
             closest = min(np.diff(self.due))
             raise ValueError(
                 f"steps_per_execution={together} would put two label passes before the same execution: the closest "
                 f"two are {closest} steps apart. Use steps_per_execution={closest} or fewer label passes."
             )
-        self.number_at = {execution: number for number, execution in enumerate(executions)}
+        heads = len(model.num_clusters)
+        if self.heads == "in_turn" and 0 < self.num_relabels < heads:
+            warnings.warn(
+                f"{heads - self.num_relabels} of {heads} heads keep their random labels to the end: heads='in_turn' "
+                f"gives each label pass to one head, and there are {self.num_relabels}. "
+                f"Use {heads} label passes or more, or heads='all'.",
+                UserWarning,
+                stacklevel=2,
+            )
         if self.relabeller is None or self.relabeller.model is not model:
             self.relabeller = Relabeller(model, self.source, labeller=self.labeller, **self.options)
 
@@ -99,12 +116,17 @@ class SelfLabelCallback(keras.callbacks.Callback):
     def on_epoch_begin(self, epoch, logs=None):
         self.epoch = epoch
         # fit makes the epoch's iterator after this. An epoch of Keras may be longer than one of the source.
-        self.source.next_epoch = max(epoch, self.source.epoch_at(epoch * self.steps_per_epoch))
+        self.source.next_epoch = max(epoch, self.source.epoch_from(epoch * self.steps_per_epoch))
 
     def on_train_batch_begin(self, batch, logs=None):
-        number = self.number_at.get((self.epoch, batch))
-        if number is not None and number >= self.passes_done:
-            self._run(number, self.epoch * self.steps_per_epoch + batch)
+        here = (self.epoch, batch)
+        if self.next_pass is None:  # the first step of this `fit`: passes before it are those of another, or nobody's
+            missed = 0 if self.labeller == "given" else bisect_left(self.executions, here)
+            self.next_pass = max(self.passes_done, missed)
+        due = bisect_right(self.executions, here)
+        if due > self.next_pass:
+            self.next_pass = due
+            self._run(due - 1, self.epoch * self.steps_per_epoch + batch)
 
     def _run(self, number, step):
         if self.before_label_pass is not None:

@@ -79,7 +79,7 @@ class TrainedRun:
             if source is not None and tuple(source.image_shape) != wanted:
                 raise ValueError(
                     f"{source.name} gives images {_by(source.image_shape)}, the network of {self.workdir} takes "
-                    f"{_by(wanted)}. Leave augment.size as it was in training, and choose images of as many channels."
+                    f"{_by(wanted)}. {_remedy(source.image_shape, wanted, config)}"
                 )
         return train, test
 
@@ -117,6 +117,19 @@ def load_run(workdir) -> TrainedRun:
         except FileNotFoundError:  # the run goes on, and has removed it since we looked: there is a newer one
             continue
         return TrainedRun(workdir, config, checkpoint, training_set, model)
+
+
+def _remedy(given, wanted, config):
+    if given[2] != wanted[2] and config.data.source == "folder":
+        return (
+            "Images of a folder have three channels, gray ones too; tools.labels --assign makes them gray, and finds "
+            "their clusters. To judge by them, choose a TFDS set of gray images."
+        )
+    if given[2] != wanted[2]:
+        return f"Choose images of {wanted[2]} channel{'s' * (wanted[2] > 1)}."
+    if wanted[0] != wanted[1]:
+        return "Images are brought to squares only: choose images that are stored in this size."
+    return "Leave augment.size as it was in training."
 
 
 def _by(shape):

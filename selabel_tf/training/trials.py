@@ -3,13 +3,15 @@
     {"name": "sela_128x1_s0", "rows": ["SeLa [128 x 1]"], "config": "configs/cifar10_cpu.py",
      "overrides": ["model.num_clusters=128"], "command": "python -m tools.train ...", "config_hash": ...,
      "date": "2026-11-17", "machine": ..., "commit": ..., "seed": 0, "epochs": 16, "images": 20000, "hours": 0.41,
-     "stopped": None, "curve": [[4, 0.3777], [8, 0.4126]], "knn": 0.438, "linear": 0.473, "nmi": 0.136}
+     "clock_hours": 0.62, "stopped": None, "curve": [[4, 0.3777], [8, 0.4126]], "knn": 0.438, "linear": 0.473,
+     "nmi": 0.136}
 
     curve    nearest-neighbour accuracy after epochs, as evaluation.knn_every had it measured
     knn      of the finished run, by its results.json; k and sigma are the config's
-    linear   of tools.linear_probe --solver=lbfgs on the last layer; None if that was not run
+    linear   of tools.linear_probe --solver=lbfgs on the network's features; None if that was not run
     nmi      of the labels of head 0 to the true classes; None of a run whose labels are the classes, or were drawn
     hours    in training steps alone
+    clock_hours  of all of training, label passes and measuring in between included; None of logs without it
     stopped  the epoch after which a run without promise was given up, None of a finished one; then knn is None
     rows     the rows of the README's tables that it counts for, as evaluation.trial_tables has them; seeds of one row
              share it
@@ -88,6 +90,7 @@ def _of_run(workdir, machine, commit, rows):
         "epochs": config.epochs,
         "images": images,
         "hours": round(sum(images / r["images_per_second"] for r in records if r["kind"] == "epoch") / 3600, 2),
+        "clock_hours": _clock_hours(records),
         "stopped": stopped,
         "curve": [[r["epoch"], r["accuracy"]] for r in records if r["kind"] == "knn"],
         "knn": knn,
@@ -97,11 +100,13 @@ def _of_run(workdir, machine, commit, rows):
 
 
 def add(trials: list[dict], trial: dict) -> list[dict]:
-    """`trials` with one more; one of the same name is replaced, in its place."""
+    """`trials` with one more; one of the same name is replaced, in its place, and keeps its rows if given none."""
     names = [other["name"] for other in trials]
     if trial["name"] not in names:
         return [*trials, trial]
-    return [trial if name == trial["name"] else other for name, other in zip(names, trials, strict=True)]
+    place = names.index(trial["name"])
+    rows = trial["rows"] or trials[place]["rows"]
+    return [*trials[:place], {**trial, "rows": rows}, *trials[place + 1 :]]
 
 
 def _images(workdir):
@@ -109,12 +114,14 @@ def _images(workdir):
     return checkpoints.latest(workdir / "checkpoints").facts["training_set"]["num_examples"]
 
 
+def _clock_hours(records):
+    seconds = [record.get("seconds") for record in records if record["kind"] == "epoch"]
+    return None if None in seconds else round(sum(seconds) / 3600, 2)
+
+
 def _linear(workdir):
-    for result in results.load_all(workdir).values():
-        own = result["data"].get("own", True)
-        if result["tool"] == "linear_probe" and own and result["settings"].get("solver") == "lbfgs":
-            return result["rows"][-1]["top1"]
-    return None
+    result = results.load_all(workdir).get("linear_probe")  # of the network's features: chosen layers have other names
+    return result["rows"][-1]["top1"] if result and result["settings"].get("solver") == "lbfgs" else None
 
 
 def _nmi(config, records):

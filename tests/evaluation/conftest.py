@@ -171,7 +171,7 @@ class Browser:
             message = json.loads(entry["message"])["message"]
             if message["method"] == "Network.requestWillBeSent":
                 asked.append(message["params"]["request"]["url"])
-        return [url for url in asked if not url.startswith(("data:", "blob:", "chrome:"))]
+        return [url for url in asked if not url.startswith(("data:", "blob:", "chrome:", "chrome-untrusted:"))]
 
     def command(self, name, parameters):
         """What one of the Chrome DevTools' own commands answers."""

@@ -57,6 +57,24 @@ def test_of_many_neighbour_settings_the_papers_is_taken():
     assert remarks == ("kNN with k=50, sigma=0.1 on flatten",)
 
 
+@pytest.mark.parametrize(
+    ("k", "random", "baselines"),
+    [
+        (5, 0.45, {"raw pixels": 0.3, "random weights": 0.45}),  # the summary's setting: its raw pixels may stay
+        (9, 0.45, {"random weights": 0.45}),
+        (9, None, {}),
+    ],
+)
+def test_neighbours_measured_in_another_way_drop_the_baselines_of_the_first(k, random, baselines):
+    rows = [{"features": "learned", "k": k, "sigma": 0.1, "top1": 0.6}]
+    rows += [{"features": "random weights", "k": k, "sigma": 0.1, "top1": random}] if random else []
+    measures, others, remarks = comparison.of_run(NUMBERS, [result("knn", rows, {})], 5, 0.1)
+    assert measures == {"knn": 0.6, "nmi": 0.1, "ami": 0.2, "ari": 0.3}
+    assert {name: values["knn"] for name, values in others.items() if "knn" in values} == baselines
+    assert others["K-means on raw pixels [10]"]["nmi"] == 0.4
+    assert remarks == (f"kNN with k={k}, sigma=0.1",)
+
+
 def test_other_neighbour_settings_are_taken_and_named_when_the_papers_was_not_measured():
     measures, _, remarks = comparison.of_result(result("knn", [{"layer": "pool", "k": 3, "sigma": 0.2, "top1": 0.9}]))
     assert measures == {"knn": 0.9}

@@ -10,7 +10,7 @@ import pytest
 from selabel_tf.config import Augment, Data, Evaluation, Label, Model
 from selabel_tf.export import labels as label_files
 from selabel_tf.training import assembly, distribution, experiment, quarantine
-from selabel_tf.training.run_log import read_records
+from selabel_tf.training.run_log import TIMING, read_records
 from selabel_tf.training.trained_run import load_run
 
 QUICK = Evaluation(knn_k=5, kmeans=False)
@@ -39,7 +39,7 @@ def test_k_means_runs_resume_to_the_same_end(tmp_path, small_config):
     experiment.run(config, tmp_path / "cut")
     whole, cut = (read_records(tmp_path / name / "metrics.jsonl") for name in ("whole", "cut"))
     for ours, theirs in zip(whole, cut, strict=True):
-        for name in ours.keys() - {"images_per_second"}:
+        for name in ours.keys() - set(TIMING):
             exact = not isinstance(theirs[name], float)
             assert ours[name] == (theirs[name] if exact else pytest.approx(theirs[name], rel=1e-4)), name
     assert [r["kind"] for r in whole] == ["labels", "labels", "epoch", "knn"] * 3

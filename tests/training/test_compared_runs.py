@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from selabel_tf import config as configs
-from selabel_tf.evaluation import paper, results
+from selabel_tf.evaluation import comparison, paper, results
 from selabel_tf.training.compared_runs import entries_of, method_of, setting_of
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -104,6 +104,27 @@ def test_other_images_are_a_row_of_their_own(run):
     assert entries_of(run)[-1].setting.judged == "folder cifar100"
     save(run, "knn", rows, own=False, images="voc/2007/train+validation")
     assert entries_of(run)[-1].setting.judged == "voc/2007"
+
+
+def test_two_sets_of_the_same_name_are_two_rows(run):
+    facts = {"tool": "knn", "model": {"epoch": 3}, "settings": {}}
+    for name, digits, accuracy in (("knn-set1", "aaaaaaaa", 1.0), ("knn-set1-bbbbbbbb", "bbbbbbbb", 0.25)):
+        data = {"own": False, "train": {"name": "set1", "fingerprint": digits * 8}}
+        row = {"features": "learned", "k": 50, "sigma": 0.1, "top1": accuracy}
+        results.save(run, name, data=data, rows=[row], **facts)
+    found = {entry.images: entry.measures for entry in entries_of(run) if entry.kind == "elsewhere"}
+    assert found == {"set1 (aaaaaaaa)": {"knn": 1.0}, "set1 (bbbbbbbb)": {"knn": 0.25}}
+
+
+def test_a_run_without_classes_is_not_asked_for_what_needs_them(run):
+    log = run / "metrics.jsonl"
+    assert entries_of(run)[0].has_classes
+    records = [json.loads(line) for line in log.read_text().splitlines()]
+    log.write_text("".join(f"{json.dumps(r | {'nmi': None} if r['kind'] == 'labels' else r)}\n" for r in records))
+    (run / "results.json").unlink()
+    (entry,) = entries_of(run)
+    assert not entry.has_classes
+    assert comparison.compare([entry]).missing == ()
 
 
 def test_a_config_that_was_not_run_is_a_row_without_figures(monkeypatch):

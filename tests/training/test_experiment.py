@@ -1,6 +1,7 @@
 """Whole runs, small: 60 digits, two heads, two epochs."""
 
 import json
+import time
 from dataclasses import replace
 from types import SimpleNamespace
 
@@ -60,6 +61,22 @@ def test_the_log_tells_every_epoch_and_every_head_of_every_pass(finished):
     assert all(r["images_per_second"] > 0 for r in epochs)
     assert [(r["step"], r["head"]) for r in labels] == [(0, 0), (0, 1), (3, 0), (3, 1), (6, 0), (6, 1)]
     assert [p.step for p in finished[4]] == [0, 3, 6]
+
+
+def test_the_seconds_of_the_epochs_add_up_to_all_that_training_took(tmp_path, small_config):
+    waited = []
+
+    def waits(label_pass):  # between the steps, and so in none of them
+        time.sleep(0.4)
+        waited.append(label_pass.step)
+
+    begun = time.perf_counter()
+    experiment.run(small_config(), tmp_path / "run", watcher=experiment.Watcher(on_label_pass=waits))
+    took = time.perf_counter() - begun
+    epochs = [r for r in read_records(tmp_path / "run" / "metrics.jsonl") if r["kind"] == "epoch"]
+    assert waited == [0, 3, 6]  # one at the beginning of each of three epochs
+    assert all(r["seconds"] > 0.4 + 60 / r["images_per_second"] for r in epochs)
+    assert sum(r["seconds"] for r in epochs) < took
 
 
 def test_tensorboard_has_curves_and_filters(finished):

@@ -1,5 +1,7 @@
 """What the report shows of a run folder: all that is there, and a sentence on each thing that is not."""
 
+import re
+import shlex
 import shutil
 from dataclasses import replace
 
@@ -78,6 +80,7 @@ def test_curves_tables_verdict_and_map_are_there(of_finished):
         "NMI to classes",
         "Time in training steps",
     ]
+    assert re.fullmatch(r"\d+ (s|min) with label passes, by the clock", of_finished.highlights[-1][2])
     text = said(of_finished)
     assert "no test split" in text and "No evaluation tool has been run" in text
 
@@ -92,6 +95,14 @@ def test_a_run_that_is_not_finished_says_so(tmp_path, finished_run):
     assert contents.facts["epochs"] == "3 of 8" and contents.tables == ()
     (folder / "config.json").write_text(configs.to_json(config))
     assert "all epochs are done, but nothing was measured" in said(report_data.of_folder(folder))
+
+
+def test_a_log_of_an_earlier_version_that_had_no_clock_says_what_its_time_leaves_out(tmp_path, finished_run):
+    folder = altered(tmp_path, finished_run)
+    log = folder / "metrics.jsonl"
+    log.write_text(re.sub(r', "seconds": [^,}]+', "", log.read_text()))
+    name, _, remark = report_data.of_folder(folder).highlights[-1]
+    assert (name, remark) == ("Time in training steps", "label passes and measuring come on top")
 
 
 def test_a_run_without_its_log_says_so(tmp_path, finished_run):
@@ -116,6 +127,16 @@ def test_results_of_the_tools_are_shown(tmp_path, finished_run):
     assert ("Linear probe", "50.0%", "best of 3 layers, conv2") in contents.highlights
     assert "Linear probes" in [table.title for table in contents.tables]
     assert "No evaluation tool" not in said(contents)
+
+
+def test_the_accuracy_of_neighbours_stands_beside_what_was_measured_in_its_way(tmp_path, of_finished, finished_run):
+    _, _, remark = next(row for row in of_finished.highlights if row[0] == "kNN accuracy")
+    assert re.fullmatch(r"raw pixels .*%, random weights .*%, k=5, sigma=0\.1", remark)
+    folder = altered(tmp_path, finished_run)
+    data = {"train": {"name": "digits"}, "test": None, "own": True}
+    rows = [{"features": "learned", "k": 3, "sigma": 0.7, "top1": 0.875}]
+    results.save(folder, "knn", tool="knn", model={"epoch": 3}, data=data, settings={}, rows=rows)
+    assert ("kNN accuracy", "87.5%", "k=3, sigma=0.7") in report_data.of_folder(folder).highlights
 
 
 @pytest.mark.parametrize(
@@ -179,6 +200,16 @@ def test_a_run_without_classes_and_with_one_head_says_so(folder_run):
     assert contents.training.heads[0].confidence.shape == (3,)
     assert contents.training.ids[0] == "<b>00.png"
     assert (folder_run / "run" / "report.html").read_text().count("<b>00.png") == 0
+    assert contents.probe_command == "" and "No evaluation tool" not in said(contents)  # which need classes
+
+
+def test_commands_on_the_page_can_be_pasted(tmp_path, finished_run):
+    folder = shutil.copytree(finished_run, tmp_path / "run 1; ls")
+    contents = report_data.of_folder(folder)
+    (advice,) = (sentence for sentence in contents.lacking if "No evaluation tool" in sentence)
+    assert f"--workdir={folder}" in shlex.split(advice.split("each with ")[1].split(", measure")[0])
+    assert shlex.split(contents.command)[-2:] == [f"--config={folder}/config.json", f"--workdir={folder}-again"]
+    assert f"--workdir={folder}" in shlex.split(contents.probe_command)
 
 
 def test_images_that_are_gone_or_fewer_are_told(folder_run, tmp_path):

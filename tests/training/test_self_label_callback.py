@@ -57,7 +57,7 @@ def test_the_quadratic_schedule_is_dense_at_first(source):
     assert seen == [0, 1, 7, 15]  # (i / 4)^2 of 28 steps
 
 
-@pytest.mark.parametrize(("steps", "initial_epoch"), [(7, 0), (14, 0), (21, 0), (14, 1)])
+@pytest.mark.parametrize(("steps", "initial_epoch"), [(7, 0), (14, 0), (21, 0), (14, 1), (16, 0), (10, 0)])
 def test_longer_epochs_of_keras_show_no_epoch_of_the_source_twice(source, steps, initial_epoch, monkeypatch):
     shown, begin = [], source._begin_epoch
     monkeypatch.setattr(source, "_begin_epoch", lambda: shown.append(source.next_epoch) or begin())
@@ -65,7 +65,7 @@ def test_longer_epochs_of_keras_show_no_epoch_of_the_source_twice(source, steps,
     callback = SelfLabelCallback(source, 0)
     options = {"steps_per_epoch": steps, "initial_epoch": initial_epoch, "callbacks": [callback]}
     make_model().fit(batches, epochs=3, shuffle=False, verbose=0, **options)
-    assert shown == list(range(initial_epoch * steps // 7, 3 * steps // 7))
+    assert shown == list(range(initial_epoch * steps // 7, -(-3 * steps // 7)))
 
 
 def test_initial_epoch_goes_on_where_the_schedule_stands(source):
@@ -73,6 +73,57 @@ def test_initial_epoch_goes_on_where_the_schedule_stands(source):
     callback = SelfLabelCallback(source, 4, schedule="linear", on_label_pass=lambda p: seen.append((p.number, p.step)))
     fit(make_model(), source, callback, epochs=4, initial_epoch=2)
     assert seen == [(2, 14), (3, 21)]
+
+
+@pytest.mark.parametrize(
+    ("num_relabels", "expected"),
+    [
+        (4, [(0, 0), (1, 12), (2, 18), (3, 27)]),  # due at 0, 9, 18, 27; every epoch has 7 batches, and should have 12
+        (9, [(0, 0), (1, 4), (3, 12), (4, 16), (6, 24), (7, 28)]),  # of those at 8 and 12 the later is made
+    ],
+)
+def test_passes_behind_the_end_of_an_epoch_that_keras_cuts_short_are_made_up_for(source, num_relabels, expected):
+    seen = []
+    note = lambda p: seen.append((p.number, p.step))  # noqa: E731
+    callback = SelfLabelCallback(source, num_relabels, schedule="linear", on_label_pass=note)
+    options = {"epochs": 3, "steps_per_epoch": 12, "callbacks": [callback]}
+    with pytest.warns(UserWarning, match="ran out of data"):
+        make_model().fit(source.train_batches(16), shuffle=False, verbose=0, **options)
+    assert seen == expected
+
+
+def test_given_labels_are_set_before_the_first_step_wherever_fit_begins(source):
+    passes, model = [], make_model((3, 3))
+    callback = SelfLabelCallback(source, labeller="given", on_label_pass=lambda p: passes.append(p.step))
+    fit(model, source, callback, epochs=4, initial_epoch=2)
+    assert passes == [14]
+    np.testing.assert_array_equal(model.labels, np.stack([source.classes] * 2, axis=1))
+
+
+def test_a_layer_that_was_frozen_between_two_fits_is_frozen_in_label_passes_too(source):
+    keras.utils.set_random_seed(1)
+    layers = [keras.Input((6, 5, 1)), keras.layers.Flatten(), keras.layers.BatchNormalization()]
+    model = SelfLabelModel(keras.Sequential(layers), [5], N)
+    model.compile("sgd")
+    callback = SelfLabelCallback(source, 1)
+    start = np.array(model.backbone.layers[-1].moving_mean)
+    fit(model, source, callback)
+    before = np.array(model.backbone.layers[-1].moving_mean)
+    assert (before != start).all()
+    model.backbone.trainable = False
+    model.compile("sgd")
+    fit(model, source, callback)
+    np.testing.assert_array_equal(model.backbone.layers[-1].moving_mean, before)
+
+
+def test_a_last_batch_too_short_for_all_replicas_is_refused_before_the_first(source, two_replicas):
+    small = source.subset(np.arange(33))
+    with two_replicas.scope():
+        trunk = keras.Sequential([keras.Input((6, 5, 1)), keras.layers.Flatten(), keras.layers.Dense(13)])
+        model = SelfLabelModel(trunk, [5], 33)
+        model.compile("sgd")
+    with pytest.raises(ValueError, match=r"last batch of 33 examples has 1, too few for 2 replicas.*e\.g\. 18\.$"):
+        fit(model, small, SelfLabelCallback(small, 1))
 
 
 def test_passes_that_are_done_are_not_made_again_and_each_is_announced(source):
@@ -226,7 +277,11 @@ def test_k_means_in_turn_leaves_the_other_head_alone(source):
     start = np.array(model.heads.kernel)
     kernels = []
     note = lambda _: kernels.append(np.array(model.heads.kernel))  # noqa: E731
-    fit(model, source, SelfLabelCallback(source, 1, labeller="kmeans", heads="in_turn", on_label_pass=note))
+    callback = SelfLabelCallback(source, 1, labeller="kmeans", heads="in_turn", on_label_pass=note)
+    with pytest.warns(
+        UserWarning, match=r"1 of 2 heads keep their random labels to the end: .*Use 2 label passes or more"
+    ):
+        fit(model, source, callback)
     assert (kernels[0][:, :5] != start[:, :5]).all()
     np.testing.assert_array_equal(kernels[0][:, 5:], start[:, 5:])
 

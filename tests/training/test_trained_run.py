@@ -41,7 +41,7 @@ def test_other_images_come_in_the_size_of_the_network(finished_run, tmp_path):
         keras.utils.save_img(tmp_path / name / "a.png", picture, data_format="channels_last", scale=False)
     run = load_run(finished_run)
     settings = ["data.source=folder", f"data.path={tmp_path}", "data.examples_per_class=0"]
-    with pytest.raises(ValueError, match=r"gives images 16x16x3, .* takes 16x16x1"):
+    with pytest.raises(ValueError, match=r"gives images 16x16x3, .* takes 16x16x1\. Images of a folder have three ch"):
         run.sources(settings)
     colour = replace(run, training_set=replace(run.training_set, image_shape=(16, 16, 3)))
     train, _ = colour.sources(settings)
@@ -58,8 +58,15 @@ def test_small_crops_are_left_to_training(finished_run):
 
 
 def test_images_of_another_input_size_are_refused(finished_run):
-    with pytest.raises(ValueError, match=r"gives images 17x17x1, the network of .* takes 16x16x1"):
-        load_run(finished_run).sources(["augment.size=17"])
+    run = load_run(finished_run)
+    for settings, shape, remedy in (
+        (["augment.size=17"], (16, 16, 1), r"takes 16x16x1\. Leave augment.size as it was in training\.$"),
+        ([], (16, 17, 1), r"takes 16x17x1\. Images are brought to squares only: choose images that are stored"),
+        ([], (16, 16, 3), r"takes 16x16x3\. Choose images of 3 channels\.$"),
+    ):
+        other = replace(run, training_set=replace(run.training_set, image_shape=shape))
+        with pytest.raises(ValueError, match=rf"gives images .*, the network of .* {remedy}"):
+            other.sources(settings)
 
 
 @pytest.mark.parametrize("setting", ["epochs=7", "augment.small_crops=2"])

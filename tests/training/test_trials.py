@@ -32,7 +32,7 @@ def digits_run(finished_run, tmp_path, monkeypatch):
 def probe(folder, *, solver, top1, own=True):
     rows = [{"layer": "early", "top1": 0.1}, {"layer": "pool", "top1": top1}]
     data = {"own": own, "train": {"name": "digits"}}
-    name = f"linear_probe_{solver}{own}"
+    name = "linear_probe" if own else "linear_probe-other"
     results.save(folder, name, tool="linear_probe", model={}, data=data, settings={"solver": solver}, rows=rows)
 
 
@@ -40,9 +40,12 @@ def test_a_trial_holds_what_the_run_was_and_became(digits_run):
     folder = digits_run("mine", seed=3)
     with open(folder / "metrics.jsonl", "a") as log:
         log.write('{"kind": "knn", "step": 6, "epoch": 2, "accuracy": 0.25, "k": 5, "sigma": 0.1}\n')
-    probe(folder, solver="lbfgs", top1=0.5)
     probe(folder, solver="sgd", top1=0.6)
+    assert trials.of_run(folder, **FACTS)["linear"] is None
+    probe(folder, solver="lbfgs", top1=0.5)
     probe(folder, solver="lbfgs", top1=0.7, own=False)
+    facts = {"tool": "linear_probe", "model": {}, "data": {"own": True, "train": {"name": "digits"}}}
+    results.save(folder, "linear_probe_conv1", settings={"solver": "lbfgs"}, rows=[{"top1": 0.8}], **facts)
     trial = trials.of_run(folder, rows=["mine", "part: too"], **FACTS)
 
     summary = json.loads((folder / "results.json").read_text())
@@ -56,6 +59,8 @@ def test_a_trial_holds_what_the_run_was_and_became(digits_run):
     assert (trial["seed"], trial["epochs"], trial["images"]) == (3, 3, 60)
     assert trial["date"] == summary["facts"]["finished"][:10]
     assert {name: trial[name] for name in FACTS} == FACTS
+    clock = [record["seconds"] for record in log if record["kind"] == "epoch"]
+    assert len(clock) == 3 and trial["clock_hours"] == round(sum(clock) / 3600, 2)
     assert (trial["name"], trial["rows"], trial["config"]) == ("mine", ["mine", "part: too"], "configs/digits.py")
 
 
@@ -87,6 +92,18 @@ def test_labels_that_are_the_classes_have_no_nmi_and_a_run_without_probe_no_line
     trial = trials.of_run(digits_run(label=configs.Label(labeller="given")), **FACTS)
     assert trial["nmi"] is None
     assert trial["linear"] is None
+
+
+def test_hours_by_the_clock_are_those_of_the_log_and_none_where_it_has_none(digits_run):
+    folder = digits_run()
+    log = folder / "metrics.jsonl"
+    as_of_epoch = {1: 3600, 2: 1800, 3: 360}
+    records = [json.loads(line) for line in log.read_text().splitlines()]
+    timed = [{**r, "seconds": as_of_epoch[r["epoch"]]} if r["kind"] == "epoch" else r for r in records]
+    log.write_text("".join(f"{json.dumps(r)}\n" for r in timed))
+    assert trials.of_run(folder, **FACTS)["clock_hours"] == 1.6
+    log.write_text("".join(f"{json.dumps({k: v for k, v in r.items() if k != 'seconds'})}\n" for r in timed))
+    assert trials.of_run(folder, **FACTS)["clock_hours"] is None
 
 
 def test_a_run_that_is_not_finished_is_refused(digits_run):
@@ -132,7 +149,9 @@ def test_a_run_that_was_not_judged_by_neighbours_is_refused_with_the_reason(digi
         trials.of_run(folder, **FACTS)
 
 
-def test_a_trial_of_the_same_name_is_replaced_in_its_place():
-    kept = [{"name": "a", "seed": 0}, {"name": "b", "seed": 0}]
-    assert trials.add(kept, {"name": "a", "seed": 1}) == [{"name": "a", "seed": 1}, {"name": "b", "seed": 0}]
-    assert [trial["name"] for trial in trials.add(kept, {"name": "c"})] == ["a", "b", "c"]
+def test_a_trial_of_the_same_name_is_replaced_in_its_place_and_keeps_its_rows_if_given_none():
+    kept = [{"name": "a", "seed": 0, "rows": ["best"]}, {"name": "b", "seed": 0, "rows": []}]
+    again = trials.add(kept, {"name": "a", "seed": 1, "rows": []})
+    assert again == [{"name": "a", "seed": 1, "rows": ["best"]}, kept[1]]
+    assert trials.add(kept, {"name": "a", "seed": 1, "rows": ["other"]})[0]["rows"] == ["other"]
+    assert [trial["name"] for trial in trials.add(kept, {"name": "c", "rows": []})] == ["a", "b", "c"]
