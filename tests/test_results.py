@@ -202,6 +202,19 @@ def test_the_recipe_is_as_far_above_its_baselines_as_was_asked():
         assert changed == []
 
 
+def test_the_command_of_every_trial_leads_to_what_was_trained():
+    for trial in json.loads((RESULTS / "cifar10_trials.json").read_text())["trials"]:
+        config = configs.override(configs.load(ROOT / trial["config"]), trial["overrides"])
+        assert (config.epochs, config.seed) == (trial["epochs"], trial["seed"]), trial["name"]
+        for clusters, heads in re.findall(r"\[(\d+) x (\d+)\]", " ".join(trial["rows"])):
+            assert config.model.num_clusters == (int(clusters),) * int(heads), trial["name"]
+        assert trial["command"].split()[3:] == [
+            f"--config={trial['config']}",
+            f"--workdir=runs/{trial['name']}",
+            *(word for text in trial["overrides"] for word in ("--set", text)),
+        ]
+
+
 def learned(numbers):
     return {row["what"]: row["accuracy"] for row in numbers["knn"]}["learned features"]
 
