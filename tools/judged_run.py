@@ -8,8 +8,8 @@ Without --set a run is judged on the images it was trained and tested on. Other 
 
 Results are kept as <workdir>/evaluation/<tool>.json, or <tool>-<data>.json for other images than the run's own; where
 a tool has variants, as <tool>_<variant>. Of two sets of images with the same name, the second is kept as
-<tool>-<data>-<digits of its fingerprint>. The run's own images, shown otherwise than by the run (--set augment.mean=... --set augment.std=...)
-or tested on another split, have a place of their own too: <tool>-<settings>.
+<tool>-<data>-<digits of its fingerprint>. The run's own images, shown otherwise than by the run (--set augment.mean=...
+--set augment.std=...) or tested on another split, have a place of their own too: <tool>-<settings>.
 """
 
 import hashlib
