@@ -320,6 +320,8 @@ def test_a_state_that_is_no_archive_of_its_parts_is_refused(run, damage):
         {"num_records": -3},
         {"num_events": "all"},
         {"batch": None},
+        {"seconds": "long"},
+        {"seconds": -1.0},
         {"training_set": [1]},
         {"model": None},
         {"storage": {"__class__": "os.system"}},

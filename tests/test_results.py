@@ -205,6 +205,7 @@ def test_the_recipe_is_as_far_above_its_baselines_as_was_asked():
 def test_the_command_of_every_trial_leads_to_what_was_trained():
     for trial in json.loads((RESULTS / "cifar10_trials.json").read_text())["trials"]:
         config = configs.override(configs.load(ROOT / trial["config"]), trial["overrides"])
+        assert configs.config_hash(config) == trial["config_hash"], trial["name"]
         assert (config.epochs, config.seed) == (trial["epochs"], trial["seed"]), trial["name"]
         for clusters, heads in re.findall(r"\[(\d+) x (\d+)\]", " ".join(trial["rows"])):
             assert config.model.num_clusters == (int(clusters),) * int(heads), trial["name"]

@@ -210,6 +210,15 @@ def test_own_images_shown_otherwise_do_not_replace_the_runs_own_figure(run_cases
     assert (other.kind, other.images) == ("elsewhere", "digits, augment.mean=0.5, augment.std=2.0")
 
 
+def test_other_images_shown_otherwise_do_not_replace_their_figure(run_cases, finished_run, tmp_path):
+    folder = shutil.copytree(finished_run, tmp_path / "run")
+    other = (f"--workdir={folder}", "--k=5", "--set=data.examples_per_class=3")
+    run_cases(("", *other), ("", *other, "--set=augment.mean=0.5", "--set=augment.std=2.0"))
+    found = results.load_all(folder)
+    assert list(found) == ["knn-digits", "knn-digits-augment.mean_0.5_augment.std_2.0"]
+    assert [len(one["data"]["changes"]) for one in found.values()] == [0, 2]
+
+
 def test_a_folder_that_takes_no_result_is_refused_before_the_work(run_cases, finished_run, tmp_path):
     folder = shutil.copytree(finished_run, tmp_path / "run")
     (folder / results.FOLDER).write_text("")  # as root, a folder without permission would be written to all the same

@@ -8,8 +8,8 @@ Without --set a run is judged on the images it was trained and tested on. Other 
 
 Results are kept as <workdir>/evaluation/<tool>.json, or <tool>-<data>.json for other images than the run's own; where
 a tool has variants, as <tool>_<variant>. Of two sets of images with the same name, the second is kept as
-<tool>-<data>-<digits of its fingerprint>. The run's own images, shown otherwise than by the run (--set augment.mean=...
---set augment.std=...) or tested on another split, have a place of their own too: <tool>-<settings>.
+<tool>-<data>-<digits of its fingerprint>. Images shown otherwise than by the run (--set augment.mean=... --set
+augment.std=...), and its own tested on another split, have a place of their own too: <tool>-<settings>.
 """
 
 import hashlib
@@ -30,13 +30,13 @@ SET = flags.DEFINE_multi_string(
 )
 
 
-SHOWN = ("augment.", "data.test_split=")  # settings of how images are shown and split, not of which they are
+SHOWN = ("augment.", "data.test_split=")  # settings of how the run's images are shown and split, not of which they are
 
 
 @dataclass(frozen=True)
 class JudgedRun:
-    """A run and the images to judge it by. `test` is None where there is no test split; changes: settings by which the
-    run's own images are shown, or tested on, otherwise than by the run itself."""
+    """A run and the images to judge it by. `test` is None where there is no test split; changes: settings by which
+    images are shown, or the run's own ones split, otherwise than by the run itself."""
 
     run: TrainedRun
     train: Source
@@ -96,8 +96,9 @@ def load(*, classes_needed=True):
                 "sub-folder per class: --set data.source=folder --set data.path=..."
             )
     judged = JudgedRun(run, train, test)
-    changed = configs.assignments(run.data_config(), run.data_config(SET.value)) if judged.on_own_images else []
-    return replace(judged, changes=tuple(text for text in changed if text.startswith(SHOWN)))
+    shown = SHOWN if judged.on_own_images else SHOWN[:1]  # the split of other images is part of choosing them
+    changed = configs.assignments(run.data_config(), run.data_config(SET.value))
+    return replace(judged, changes=tuple(text for text in changed if text.startswith(shown)))
 
 
 def words(*other_flags):

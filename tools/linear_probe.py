@@ -94,6 +94,7 @@ def main(_):
     examples, features_are = prepared(judged, train, classifiers)
     settings = {
         "layers": [tap.layer for tap in classifiers.taps],
+        "chosen_layers": LAYERS.value,
         "pooling": [tap.pooling for tap in classifiers.taps],
         "solver": SOLVER.value,
         "augment": AUGMENT.value,

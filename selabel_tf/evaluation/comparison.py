@@ -18,7 +18,7 @@ import dataclasses
 import re
 from dataclasses import dataclass
 
-from . import paper
+from . import paper, results
 from .report import Table
 
 CLUSTER_MEASURES = ("nmi", "ami", "ari", "accuracy")
@@ -74,14 +74,15 @@ def of_summary(numbers, knn_k=None, knn_sigma=None) -> tuple[dict, dict, tuple]:
 def of_run(numbers, own_results, knn_k=None, knn_sigma=None) -> tuple[dict, dict, tuple]:
     """(measures, {baseline: measures}, remarks) of a results.json and of the tools' files on the run's own images."""
     measures, baselines, remarks = of_summary(numbers, knn_k, knn_sigma)
-    for result in own_results:
+    for result in results.own_features_last(own_results):
         found, others, said = of_result(result)
         if "knn" in found:  # in place of what the summary says of it
             if not set(said) & set(remarks):  # measured in another way: its baselines cannot stand beside this
                 for values in baselines.values():
                     values.pop("knn", None)
             remarks = tuple(remark for remark in remarks if not remark.startswith("kNN"))
-        measures, remarks = measures | found, remarks + said
+        measures = {name: value for name, value in measures.items() if name not in found} | found  # the last is shown
+        remarks += said
         for what, values in others.items():
             baselines[what] = baselines.get(what, {}) | values
     return measures, baselines, remarks

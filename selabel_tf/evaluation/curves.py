@@ -32,7 +32,7 @@ EPOCH_PANELS = {  # the same of epoch records; other numbers in them are shown u
     ),
     "learning_rate": ("Learning rate", "At the end of each epoch."),
     "images_per_second": ("Images per second", "Of training steps; label passes are not counted."),
-    "seconds": ("Seconds per epoch", "By the clock, label passes included; of a resumed epoch what came after."),
+    "seconds": ("Seconds per epoch", "By the clock, label passes included."),
 }
 PAPER = ("loss", *LABEL_PANELS, "entropy", "knn")  # what the paper draws; all else comes after
 PLACE = ("kind", "step", "epoch")  # keys of a record that say where it stands

@@ -54,6 +54,12 @@ def load_all(workdir) -> dict[str, dict]:
     return found
 
 
+def own_features_last(found) -> list[dict]:
+    """Results of chosen layers first: those of the network's own features then stand last, and count where both have a
+    layer."""
+    return sorted(found, key=lambda result: not (result["settings"] or {}).get("chosen_layers"))
+
+
 def apart(found) -> list[str]:
     """What has to be said of the images of each result, behind their name, to tell them from those of the others: how
     they were shown, where that was not as in training, and of two sets of the same name the fingerprint."""

@@ -248,7 +248,7 @@ def _batch_for_all(batch_size, num_examples, strategy):
     """`batch_size`, or a little less where the last batch would not reach every replica, as BatchNorm over no image is
     NaN, or would be a single image, of which BatchNorm leaves nothing."""
     replicas = strategy.num_replicas_in_sync
-    fitting = (s for s in range(batch_size, 0, -1) if reach_all(s, num_examples, replicas) and num_examples % s != 1)
+    fitting = (s for s in range(batch_size, 1, -1) if reach_all(s, num_examples, replicas) and num_examples % s != 1)
     return next(fitting, batch_size)
 
 

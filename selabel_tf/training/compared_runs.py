@@ -78,8 +78,10 @@ def _of_run(name, workdir):
 
 def _has_classes(workdir):
     """Whether label passes were compared with true classes, or there is no telling."""
-    log = workdir / "metrics.jsonl"
-    passes = [r for r in read_records(log) if r["kind"] == "labels"] if log.is_file() else []
+    try:
+        passes = [record for record in read_records(workdir / "metrics.jsonl") if record["kind"] == "labels"]
+    except (OSError, ValueError):
+        return True
     return not passes or passes[-1].get("nmi") is not None
 
 

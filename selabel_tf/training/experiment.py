@@ -91,12 +91,14 @@ def _run(config, workdir, devices, watcher, interruption):
     given_labels.keep(config, workdir)
     with RunLog(workdir) as log:
         step = resuming.restore(checkpoint, model, labelling, log, watcher.say)
+        logging = LogCallback(log, source.num_examples, resuming.seconds(checkpoint))
         saving = CheckpointCallback(
             workdir / "checkpoints",
             config,
             log,
             resumed=checkpoint,
             facts=resuming.facts(config, source, labelling),
+            clock=logging.since_record,
             interruption=interruption,
         )
         labelling.before_label_pass = saving.before_label_pass
@@ -114,7 +116,7 @@ def _run(config, workdir, devices, watcher, interruption):
             callbacks=[
                 labelling,
                 keras.callbacks.LearningRateScheduler(learning_rate(config.optimizer, config.epochs)),
-                LogCallback(log, source.num_examples),
+                logging,
                 *neighbours,
                 saving,
                 *watcher.callbacks,

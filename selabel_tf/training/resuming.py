@@ -1,5 +1,6 @@
 """What a resumed run takes from its checkpoint besides the weights, and what it refuses to go on with."""
 
+import math
 from dataclasses import asdict, replace
 
 from .. import json_file
@@ -35,12 +36,19 @@ def check(checkpoint, config, source) -> None:
         wrong = [name for name in PLACE if type(checkpoint.facts[name]) is not int or checkpoint.facts[name] < 0]
         if wrong:
             raise TypeError(f"{wrong[0]} {checkpoint.facts[wrong[0]]!r}")
+        if type(seconds(checkpoint)) is not float or not 0 <= seconds(checkpoint) < math.inf:
+            raise TypeError(f"seconds {seconds(checkpoint)!r}")
     if changed:
         raise ValueError(
             f"Checkpoint {checkpoint.path} is of another run:\n  " + "\n  ".join(changed) + "\n"
             "Its labels belong to the images in that order, and its weights to that network. Bring these back, or give "
             "this run a --workdir of its own."
         )
+
+
+def seconds(checkpoint) -> float:
+    """What the epoch in progress had taken; of no checkpoint, and of those of earlier versions, nothing."""
+    return checkpoint.facts.get("seconds", 0.0) if checkpoint else 0.0
 
 
 def as_begun(config, checkpoint):

@@ -15,16 +15,25 @@ from . import checkpoints
 class LogCallback(keras.callbacks.Callback):
     """Writes metrics, learning rate, speed and the first layer's filters to the log, once an epoch.
 
-    seconds: by the clock since the record before, so that they add up to all that training took, label passes,
-    neighbours and checkpoints included. Of a resumed epoch they are those after the resumption.
+    Seconds are by the clock since the record before, so that they add up to what training took, label passes,
+    neighbours and checkpoints between its first step and its last included.
+
+    Args:
+        seconds: of a resumed epoch, those up to its checkpoint.
     """
 
-    def __init__(self, log, num_examples):
+    def __init__(self, log, num_examples, seconds=0.0):
         super().__init__()
         self.log, self.num_examples = log, num_examples
+        self.written, self.earlier = None, seconds
 
     def on_train_begin(self, logs=None):
-        self.written = time.perf_counter()
+        if self.written is None:  # the rest of a resumed epoch is a `fit` of its own
+            self.written = time.perf_counter() - self.earlier
+
+    def since_record(self) -> float:
+        """Seconds since the last record of an epoch."""
+        return time.perf_counter() - self.written
 
     def on_epoch_begin(self, epoch, logs=None):
         self.in_steps = 0.0
@@ -40,7 +49,7 @@ class LogCallback(keras.callbacks.Callback):
 
     def on_epoch_end(self, epoch, logs=None):
         seen = self.num_examples * (1 - self.first_batch / self.params["steps"])
-        before, self.written = self.written, time.perf_counter()
+        seconds, self.written = self.since_record(), time.perf_counter()
         record = {
             "kind": "epoch",
             "step": (epoch + 1) * self.params["steps"],
@@ -48,7 +57,7 @@ class LogCallback(keras.callbacks.Callback):
             **{metric.name: float(logs[metric.name]) for metric in self.model.metrics},
             "learning_rate": float(np.asarray(self.model.optimizer.learning_rate)),
             "images_per_second": seen / self.in_steps,
-            "seconds": self.written - before,
+            "seconds": seconds,
         }
         self.log.append(record)
         scalars = {name: value for name, value in record.items() if name not in ("kind", "step", "epoch")}
@@ -118,12 +127,13 @@ class CheckpointCallback(keras.callbacks.Callback):
     Args:
         resumed: the checkpoint that the run goes on from, or None.
         facts: of the run, for every checkpoint.
+        clock: () -> seconds since the last record of an epoch.
         interruption: an Interruption.
     """
 
-    def __init__(self, folder, config, log, *, resumed, facts, interruption):
+    def __init__(self, folder, config, log, *, resumed, facts, clock, interruption):
         super().__init__()
-        self.folder, self.config, self.log = folder, config, log
+        self.folder, self.config, self.log, self.clock = folder, config, log, clock
         self.facts, self.interruption = facts, interruption
         self.last = resumed
 
@@ -174,6 +184,7 @@ class CheckpointCallback(keras.callbacks.Callback):
     def _save(self, step):
         epoch, batch = divmod(step, self.params["steps"]) if step else (0, 0)
         place = {"epoch": epoch, "batch": batch, "step": step, "label_passes": self.label_passes}
+        place["seconds"] = self.clock()
         try:
             self.last = checkpoints.save(self.folder, self.model, {**place, **self.log.position(), **self.facts})
         except checkpoints.NotFiniteError as error:

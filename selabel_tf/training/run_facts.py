@@ -120,6 +120,7 @@ def verdict(records) -> Verdict:
 def probes(evaluation) -> tuple:
     """(title, ((layer, accuracy), ...)) of every linear probe that was measured."""
     found, probed = {}, [result for result in evaluation.values() if result["tool"] == "linear_probe"]
+    probed = evaluation_results.own_features_last(probed)
     for result, apart in zip(probed, evaluation_results.apart(probed), strict=True):
         test = (result["data"].get("test") or result["data"]["train"])["name"] + apart
         for row in result["rows"]:
@@ -127,8 +128,10 @@ def probes(evaluation) -> tuple:
                 of = f", {row['features']}" if row.get("features") in comparison.BASELINES else ""
                 crops = row.get("crops", (result["settings"] or {}).get("crops", 1))
                 title = f"Linear probe by layer: {test}{of}" + (", ten crops" if str(crops) in ("10", "ten") else "")
-                found.setdefault(title, []).append((str(row.get("layer", "features")), float(row["top1"])))
-    return tuple((title, tuple(pairs)) for title, pairs in found.items())
+                layers, layer = found.setdefault(title, {}), str(row.get("layer", "features"))
+                layers.pop(layer, None)  # measured twice: the later one stands, and in its place
+                layers[layer] = float(row["top1"])
+    return tuple((title, tuple(layers.items())) for title, layers in found.items())
 
 
 def probe_command(workdir, backbone) -> str:

@@ -19,7 +19,7 @@ import tensorflow as tf
 
 from selabel_tf.atomic_file import write_atomically
 
-TIMING = ("images_per_second", "seconds")  # fields of records that differ between two runs of the same command
+TIMING = ("images_per_second", "seconds")  # fields of records and of checkpoints' facts that no two runs have alike
 EARLIER_EVENTS = "events.out.tfevents.0.earlier"  # comes first in TensorBoard's order: others have the time for the 0
 
 

@@ -97,17 +97,19 @@ class SelfLabelCallback(keras.callbacks.Callback):
                 f"steps_per_execution={together} would put two label passes before the same execution: the closest "
                 f"two are {closest} steps apart. Use steps_per_execution={closest} or fewer label passes."
             )
-        heads = len(model.num_clusters)
-        if self.heads == "in_turn" and 0 < self.num_relabels < heads:
-            warnings.warn(
-                f"{heads - self.num_relabels} of {heads} heads keep their random labels to the end: heads='in_turn' "
-                f"gives each label pass to one head, and there are {self.num_relabels}. "
-                f"Use {heads} label passes or more, or heads='all'.",
-                UserWarning,
-                stacklevel=2,
-            )
         if self.relabeller is None or self.relabeller.model is not model:
             self.relabeller = Relabeller(model, self.source, labeller=self.labeller, **self.options)
+            self._warn_of_heads_left_out(len(model.num_clusters))
+
+    def _warn_of_heads_left_out(self, heads):
+        if self.heads == "in_turn" and 0 < self.num_relabels < heads:
+            warnings.warn(
+                f"{heads - self.num_relabels} of {heads} heads keep the labels they begin with: heads='in_turn' gives "
+                f"each label pass to one head, and there are {self.num_relabels}. "
+                f"Use {heads} label passes or more, or heads='all'.",
+                UserWarning,
+                stacklevel=3,
+            )
 
     def _execution(self, step, together):
         epoch, batch = divmod(step, self.steps_per_epoch)

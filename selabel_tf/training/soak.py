@@ -120,12 +120,15 @@ def ending(workdir) -> dict:
     """Hashes of what a finished run leaves, without what tells the time."""
     workdir = Path(workdir)
     checkpoint = checkpoints.latest(workdir / "checkpoints")
-    records = [{k: v for k, v in r.items() if k not in TIMING} for r in read_records(workdir / "metrics.jsonl")]
+    facts, *records = [
+        {k: v for k, v in timed.items() if k not in TIMING}
+        for timed in (checkpoint.facts, *read_records(workdir / "metrics.jsonl"))
+    ]
     events = [event for event in read_events(workdir / "logs") if event[1].rpartition("/")[2] not in TIMING]
     numbers = json.loads((workdir / "results.json").read_bytes())["numbers"]
     return {
         "state": checkpoint.sha256,  # weights, optimizer, labels, log-scalings, seeds and metrics
-        "position": _hash(json.dumps(checkpoint.facts, sort_keys=True).encode()),
+        "position": _hash(json.dumps(facts, sort_keys=True).encode()),
         "labels.csv": _hash((workdir / "labels.csv").read_bytes()),
         "metrics.jsonl": _hash(json.dumps(records).encode()),
         "events": _hash(repr(events).encode()),

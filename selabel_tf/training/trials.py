@@ -12,6 +12,7 @@
     nmi      of the labels of head 0 to the true classes; None of a run whose labels are the classes, or were drawn
     hours    in training steps alone
     clock_hours  of all of training, label passes and measuring in between included; None of logs without it
+    config_hash  of the settings but for those that say where images and labels are
     stopped  the epoch after which a run without promise was given up, None of a finished one; then knn is None
     rows     the rows of the README's tables that it counts for, as evaluation.trial_tables has them; seeds of one row
              share it
@@ -82,7 +83,7 @@ def _of_run(workdir, machine, commit, rows):
         "config": file,
         "overrides": overrides,
         "command": shlex.join(command),
-        "config_hash": configs.config_hash(config),
+        "config_hash": configs.config_hash(configs.override(config, [*ELSEWHERE, "label.label_heads="])),
         "date": date[:10],
         "machine": machine,
         "commit": commit,
@@ -100,13 +101,16 @@ def _of_run(workdir, machine, commit, rows):
 
 
 def add(trials: list[dict], trial: dict) -> list[dict]:
-    """`trials` with one more; one of the same name is replaced, in its place, and keeps its rows if given none."""
+    """`trials` with one more; one of the same name is replaced, in its place: its rows are kept where none are
+    given, and a remark on it."""
     names = [other["name"] for other in trials]
     if trial["name"] not in names:
         return [*trials, trial]
     place = names.index(trial["name"])
-    rows = trial["rows"] or trials[place]["rows"]
-    return [*trials[:place], {**trial, "rows": rows}, *trials[place + 1 :]]
+    before = trials[place]
+    kept = {"rows": before["rows"]} if not trial["rows"] and trial["stopped"] is None else {}
+    kept |= {"remark": before["remark"]} if "remark" in before else {}
+    return [*trials[:place], {**trial, **kept}, *trials[place + 1 :]]
 
 
 def _images(workdir):

@@ -57,6 +57,15 @@ def test_of_many_neighbour_settings_the_papers_is_taken():
     assert remarks == ("kNN with k=50, sigma=0.1 on flatten",)
 
 
+def test_the_networks_own_features_are_the_last_layer_whatever_else_was_probed():
+    own = result("linear_probe", [{"layer": "pool", "top1": 0.55}], {"chosen_layers": []})
+    chosen = [{"layer": "pool", "top1": 0.44}, {"layer": "stage1", "top1": 0.3}]
+    for order in (1, -1):
+        both = [own, result("linear_probe", chosen, {"chosen_layers": ["pool", "stage1"]})][::order]
+        measures, *_ = comparison.of_run({}, both)
+        assert list(measures.items()) == [("linear stage1", 0.3), ("linear pool", 0.55)]
+
+
 @pytest.mark.parametrize(
     ("k", "random", "baselines"),
     [

@@ -393,6 +393,6 @@ def test_the_last_batch_reaches_both_replicas(two_replicas, batch, used):
     assert Relabeller(model, Views(), batch_size=batch).batch_size == used
 
 
-@pytest.mark.parametrize(("batch", "used"), [(30, 29), (31, 31), (1, 1), (256, 256)])
+@pytest.mark.parametrize(("batch", "used"), [(30, 29), (31, 31), (1, 1), (2, 2), (3, 3), (6, 4), (256, 256)])
 def test_no_image_is_left_alone_in_the_last_batch(batch, used):  # BatchNorm would leave nothing of it
     assert Relabeller(make_model(), Views(), batch_size=batch).batch_size == used

@@ -125,6 +125,8 @@ def test_a_run_without_classes_is_not_asked_for_what_needs_them(run):
     (entry,) = entries_of(run)
     assert not entry.has_classes
     assert comparison.compare([entry]).missing == ()
+    log.write_text("no record\n")
+    assert entries_of(run)[0].has_classes  # there is no telling, and nothing else is taken from the log
 
 
 def test_a_config_that_was_not_run_is_a_row_without_figures(monkeypatch):

@@ -127,6 +127,11 @@ def test_results_of_the_tools_are_shown(tmp_path, finished_run):
     assert ("Linear probe", "50.0%", "best of 3 layers, conv2") in contents.highlights
     assert "Linear probes" in [table.title for table in contents.tables]
     assert "No evaluation tool" not in said(contents)
+    own, chosen = {"settings": {"chosen_layers": []}}, {"settings": {"chosen_layers": ["conv1", "pool"]}}
+    results.save(folder, "linear_probe", tool="linear_probe", model={"epoch": 3}, data=data, rows=rows[2:], **own)
+    rows = [{**rows[2], "top1": 0.7}, rows[0]]
+    results.save(folder, "linear_probe_x", tool="linear_probe", model={"epoch": 3}, data=data, rows=rows, **chosen)
+    assert report_data.of_folder(folder).probes == ((contents.probes[0][0], (("conv1", 0.3), ("pool", 0.4))),)
 
 
 def test_the_accuracy_of_neighbours_stands_beside_what_was_measured_in_its_way(tmp_path, of_finished, finished_run):

@@ -1,11 +1,13 @@
 """Runs that are stopped, damaged, moved or poisoned, and what becomes of them. Bits: test_tools_killed.py."""
 
+import hashlib
 import json
 import os
 import resource
 import shutil
 import signal
 import threading
+import time
 from dataclasses import replace
 
 import keras
@@ -59,6 +61,16 @@ def cut(tmp_path_factory, small_config):
     return folder, config
 
 
+def edit(checkpoint, change):
+    """Changes the facts of a checkpoint as if they had been written so."""
+    manifest, sums = checkpoint / "manifest.json", checkpoint / checkpoints.SUMS
+    before = hashlib.sha256(manifest.read_bytes()).hexdigest()
+    content = json.loads(manifest.read_text())
+    change(content["facts"])
+    manifest.write_text(json.dumps(content))
+    sums.write_text(sums.read_text().replace(before, hashlib.sha256(manifest.read_bytes()).hexdigest()))
+
+
 def names(folder):
     return sorted(path.name for path in (folder / "checkpoints").iterdir())
 
@@ -87,7 +99,8 @@ def assert_same_end(ours, theirs):
             assert one[key] == wanted, key
     assert events(ours) == events(theirs)
     one, other = (checkpoints.latest(f / "checkpoints") for f in (ours, theirs))
-    assert {**one.facts, "config_hash": ""} == {**other.facts, "config_hash": ""}
+    own = dict.fromkeys(("config_hash", *TIMING))
+    assert {**one.facts, **own} == {**other.facts, **own}
     one, other = (label_files.read(f / "labels.csv").labels for f in (ours, theirs))
     np.testing.assert_array_equal(one, other)
 
@@ -106,6 +119,27 @@ def test_a_run_cut_within_an_epoch_goes_on_to_the_same_end(cut, finished_run, tm
     said = goes_on(cut[1], folder)
     assert said.startswith("Resuming at step 5 (epoch 2, batch 3), after 2 label passes, from ")
     assert_same_end(finished_run, folder)
+
+
+def test_what_an_epoch_took_before_it_was_cut_is_counted_and_what_came_between_is_not(cut, tmp_path):
+    folder = shutil.copytree(cut[0], tmp_path / "copy")
+    (newest,) = folder.glob("checkpoints/step-00000005-*")
+    taken = checkpoints.latest(folder / "checkpoints").facts["seconds"]
+    assert taken > 0
+    edit(newest, lambda facts: facts.update(seconds=taken + 100))
+    begun = time.perf_counter()
+    goes_on(cut[1], folder)
+    later = time.perf_counter() - begun
+    _, second, third = [r["seconds"] for r in read_records(folder / "metrics.jsonl") if r["kind"] == "epoch"]
+    assert 100 + taken < second < 100 + taken + later
+    assert 0 < third < later
+
+
+def test_a_checkpoint_that_tells_no_time_serves_as_well(cut, tmp_path):  # one of an earlier version
+    folder = shutil.copytree(cut[0], tmp_path / "copy")
+    for path in folder.glob("checkpoints/*"):
+        edit(path, lambda facts: facts.pop("seconds"))
+    assert goes_on(cut[1], folder).startswith("Resuming at step 5")
 
 
 def test_a_damaged_newest_checkpoint_is_named_and_the_one_before_serves(cut, finished_run, tmp_path):

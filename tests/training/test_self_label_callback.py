@@ -278,10 +278,11 @@ def test_k_means_in_turn_leaves_the_other_head_alone(source):
     kernels = []
     note = lambda _: kernels.append(np.array(model.heads.kernel))  # noqa: E731
     callback = SelfLabelCallback(source, 1, labeller="kmeans", heads="in_turn", on_label_pass=note)
-    with pytest.warns(
-        UserWarning, match=r"1 of 2 heads keep their random labels to the end: .*Use 2 label passes or more"
-    ):
+    with pytest.warns(UserWarning, match=r"1 of 2 heads keep the labels they begin with: ") as said:
+        callback.check(model, 1, 4)  # as experiment.run does, before `fit` does
         fit(model, source, callback)
+    (text,) = [str(one.message) for one in said if "heads" in str(one.message)]
+    assert text.endswith("Use 2 label passes or more, or heads='all'.")
     assert (kernels[0][:, :5] != start[:, :5]).all()
     np.testing.assert_array_equal(kernels[0][:, 5:], start[:, 5:])
 

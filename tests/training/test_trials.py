@@ -150,8 +150,14 @@ def test_a_run_that_was_not_judged_by_neighbours_is_refused_with_the_reason(digi
 
 
 def test_a_trial_of_the_same_name_is_replaced_in_its_place_and_keeps_its_rows_if_given_none():
-    kept = [{"name": "a", "seed": 0, "rows": ["best"]}, {"name": "b", "seed": 0, "rows": []}]
-    again = trials.add(kept, {"name": "a", "seed": 1, "rows": []})
-    assert again == [{"name": "a", "seed": 1, "rows": ["best"]}, kept[1]]
-    assert trials.add(kept, {"name": "a", "seed": 1, "rows": ["other"]})[0]["rows"] == ["other"]
+    kept = [{"name": "a", "rows": ["best"], "remark": "by hand"}, {"name": "b", "rows": []}]
+    done, stopped = {"name": "a", "stopped": None}, {"name": "a", "stopped": 3}
+    again = trials.add(kept, {**done, "rows": []})
+    assert again == [{**done, "rows": ["best"], "remark": "by hand"}, kept[1]]
+    assert trials.add(kept, {**done, "rows": ["other"]})[0]["rows"] == ["other"]
+    assert trials.add(kept, {**stopped, "rows": []})[0] == {
+        **stopped,
+        "rows": [],
+        "remark": "by hand",
+    }  # counts nowhere
     assert [trial["name"] for trial in trials.add(kept, {"name": "c", "rows": []})] == ["a", "b", "c"]
