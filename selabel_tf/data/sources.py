@@ -24,7 +24,7 @@ RAM_LIMIT = 2 * 1024**3  # bytes of decoded pixels up to which a TFDS set is hel
 class Source:
     """Images by index, their ids and classes, and the augmentation they are shown with.
 
-    Made by `from_arrays`, `from_tfds`, `from_folder` or `digits`. Only `next_epoch` and `batch_size` change.
+    Made by `from_arrays`, `from_tfds`, `from_folder` or `digits`. Only `next_epoch` and `batch_sizes` change.
     """
 
     def __init__(self, reader, *, name, ids, classes: Callable, class_names, augmentation=None, small_crops=None):
@@ -42,7 +42,7 @@ class Source:
         self._augmentation = augmentation
         self._small_crops = small_crops  # (Augmentation, how many), or None
         self._next_epoch = 0
-        self.batch_size = None  # of the last `train_batches` asked for
+        self.batch_sizes = ()  # of all `train_batches` asked for, the last of them last
 
     @property
     def image_shape(self) -> tuple:
@@ -147,7 +147,8 @@ class Source:
         kept. first_batch: leaves out the batches before it, of every epoch: the rest of one that was cut.
         """
         augmentation = self._ready_augmentation()
-        self.batch_size = pipeline.whole_number("batch_size", batch_size, 1)
+        batch_size = pipeline.whole_number("batch_size", batch_size, 1)
+        self.batch_sizes = (*(size for size in self.batch_sizes if size != batch_size), batch_size)
         return pipeline.random_batches(
             self._reader,
             MultiCrop(augmentation, *self._small_crops) if self._small_crops else augmentation,
@@ -158,10 +159,9 @@ class Source:
             first_batch=first_batch,
         )
 
-    def epoch_from(self, step) -> int:
-        """The first epoch that begins at a training step or after it, by the last `train_batches` asked for; 0 before
-        those."""
-        return -(-step // -(-self.num_examples // self.batch_size)) if self.batch_size else 0
+    def steps_per_epoch(self, batch_size) -> int:
+        """Batches of an epoch, a short last one included."""
+        return -(-self.num_examples // batch_size)
 
     def view_batches(self, batch_size, *, position, seed=0) -> tf.data.Dataset:
         """One augmented, shuffled pass: a function of (seed, position), and unlike any training epoch."""

@@ -92,7 +92,19 @@ class SelfLabelModel(keras.Model):
         self.built = True
 
     def call(self, images, training=False):
+        """The logits of all heads; of images with small crops those of the images."""
+        images = images[0] if isinstance(images, tuple) else images
         return self.heads(self.project(images, training=training))
+
+    def export(self, filepath, format="tf_saved_model", *, input_signature=None, **options):
+        """Like keras.Model.export, of `call`: prepared images -> logits of all heads. For serving features and
+        clusters, or images as files, see selabel_tf.export.
+
+        Keras knows what a model takes by what it was called with first, and this one is built without any.
+        """
+        if input_signature is None:
+            input_signature = [keras.InputSpec(shape=(None, *self.image_shape), dtype="float32")]
+        super().export(filepath, format, input_signature=input_signature, **options)
 
     def project(self, images, training=False):
         """What the heads see of images: features [B, D], or [B, P] where there is a projection."""

@@ -94,7 +94,9 @@ def assess(config, workdir, model, source, say=lambda text: None):
 def write(assessment, config, workdir):
     """report.html if there is to be one, and results.json, whose presence says that the run is finished."""
     contents = assessment.contents
-    if contents is not None:
+    if contents is None:
+        (workdir / "report.html").unlink(missing_ok=True)  # of the run when it was not finished
+    else:
         report_page.write(workdir / "report.html", [contents], title=report_page.title_of(contents.name))
     tables = [dataclasses.asdict(table) for table in assessment.tables]
     results = {"facts": assessment.facts, "numbers": assessment.numbers, "tables": tables}

@@ -22,10 +22,10 @@ class SelfLabelCallback(keras.callbacks.Callback):
     """Renews the labels of a SelfLabelModel at scheduled steps of `fit`.
 
     Position is counted in training steps of the whole `fit`: epoch * steps per epoch + batch, so that
-    `fit(..., initial_epoch=n)` goes on with the schedule where epoch n stands. With `steps_per_execution` above one,
-    a pass takes place before the execution that holds its step. `passes_done`, of a resumed run, are not made again.
-    Where Keras cuts an epoch short, for want of batches, the last pass that was due behind its end is made before the
-    next step.
+    `fit(..., initial_epoch=n)` goes on with the schedule where epoch n stands. With `steps_per_execution` above one, a
+    pass takes place before the execution that holds its step; of several, the last. `passes_done`, of a resumed run,
+    are not made again. Where Keras cuts an epoch short, for want of batches, the last pass that was due behind its end
+    is made before the next step.
 
     Args:
         source: the source whose `train_batches` are trained on.
@@ -84,18 +84,31 @@ class SelfLabelCallback(keras.callbacks.Callback):
                 "The number of steps per epoch is unknown, so label passes cannot be placed. Train on "
                 "source.train_batches(batch_size), or give fit(steps_per_epoch=...)."
             )
-        if self.source.batch_size and -(-model.num_examples // self.source.batch_size) == steps_per_epoch:
+        # Which batches are trained on Keras does not tell: those that make an epoch of this length, or else the last.
+        sizes = {size: self.source.steps_per_epoch(size) for size in self.source.batch_sizes}
+        whole = [size for size, steps in sizes.items() if steps == steps_per_epoch]
+        if whole:
             replicas = model.distribute_strategy.num_replicas_in_sync
-            distribution.check_last_batch(self.source.batch_size, replicas, model.num_examples)
+            distribution.check_last_batch(whole[-1], replicas, model.num_examples)
+        self.source_steps = steps_per_epoch if whole or not sizes else list(sizes.values())[-1]
         self.steps_per_epoch = steps_per_epoch
         self.due = schedules.steps(self.schedule, self.num_relabels, epochs * steps_per_epoch)
         together = model.steps_per_execution
         self.executions = [self._execution(step, together) for step in self.due]
-        if len(set(self.executions)) < len(self.executions):
+        merged = len(self.executions) - len(set(self.executions))
+        if merged and self.heads == "in_turn":
             closest = min(np.diff(self.due))
             raise ValueError(
-                f"steps_per_execution={together} would put two label passes before the same execution: the closest "
-                f"two are {closest} steps apart. Use steps_per_execution={closest} or fewer label passes."
+                f"steps_per_execution={together} would put two label passes before the same execution, and with "
+                f"heads='in_turn' leave out a head: the closest two are {closest} steps apart. "
+                f"Use steps_per_execution={closest} or fewer label passes."
+            )
+        if merged:
+            warnings.warn(
+                f"With steps_per_execution={together}, {merged} of {len(self.due)} label passes fall before the same "
+                "execution as the one after them, and are left out.",
+                UserWarning,
+                stacklevel=2,
             )
         if self.relabeller is None or self.relabeller.model is not model:
             self.relabeller = Relabeller(model, self.source, labeller=self.labeller, **self.options)
@@ -118,7 +131,7 @@ class SelfLabelCallback(keras.callbacks.Callback):
     def on_epoch_begin(self, epoch, logs=None):
         self.epoch = epoch
         # fit makes the epoch's iterator after this. An epoch of Keras may be longer than one of the source.
-        self.source.next_epoch = max(epoch, self.source.epoch_from(epoch * self.steps_per_epoch))
+        self.source.next_epoch = max(epoch, -(-epoch * self.steps_per_epoch // self.source_steps))
 
     def on_train_batch_begin(self, batch, logs=None):
         here = (self.epoch, batch)

@@ -2,9 +2,9 @@
 
     {"name": "sela_128x1_s0", "rows": ["SeLa [128 x 1]"], "config": "configs/cifar10_cpu.py",
      "overrides": ["model.num_clusters=128"], "command": "python -m tools.train ...", "config_hash": ...,
-     "date": "2026-11-17", "machine": ..., "commit": ..., "seed": 0, "epochs": 16, "images": 20000, "hours": 0.41,
-     "clock_hours": 0.62, "stopped": None, "curve": [[4, 0.3777], [8, 0.4126]], "knn": 0.438, "linear": 0.473,
-     "nmi": 0.136}
+     "date": "2026-11-17", "machine": ..., "commit": ..., "data": "cifar10", "seed": 0, "epochs": 16,
+     "images": 20000, "hours": 0.41, "clock_hours": 0.62, "stopped": None, "curve": [[4, 0.3777], [8, 0.4126]],
+     "knn": 0.438, "linear": 0.473, "nmi": 0.136}
 
     curve    nearest-neighbour accuracy after epochs, as evaluation.knn_every had it measured
     knn      of the finished run, by its results.json; k and sigma are the config's
@@ -87,6 +87,7 @@ def _of_run(workdir, machine, commit, rows):
         "date": date[:10],
         "machine": machine,
         "commit": commit,
+        "data": config.data.name or config.data.source,
         "seed": config.seed,
         "epochs": config.epochs,
         "images": images,
@@ -103,6 +104,12 @@ def _of_run(workdir, machine, commit, rows):
 def add(trials: list[dict], trial: dict) -> list[dict]:
     """`trials` with one more; one of the same name is replaced, in its place: its rows are kept where none are
     given, and a remark on it."""
+    others = {other["data"] for other in trials if "data" in other} - {trial["data"]}
+    if others:
+        raise ValueError(
+            f"{trial['name']} was trained on {trial['data']}, and the trials of this file on {', '.join(others)}. Keep "
+            "it in a file of its own, and out of these tables: --results=FILE --texts="
+        )
     names = [other["name"] for other in trials]
     if trial["name"] not in names:
         return [*trials, trial]

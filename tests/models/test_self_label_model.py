@@ -121,6 +121,8 @@ def test_the_loss_of_an_image_with_small_crops_is_the_mean_over_all_its_crops():
     assert model.evaluate(data, verbose=0) == pytest.approx(np.mean(losses), rel=1e-5)
     history = model.fit(data, shuffle=False, verbose=0).history
     assert history["loss"] == pytest.approx([np.mean(losses)], rel=1e-5)
+    for ours, theirs in zip(model.predict(data, verbose=0), model.predict(IMAGES, verbose=0), strict=True):
+        np.testing.assert_allclose(ours, theirs, atol=1e-6)
 
 
 def test_small_crops_without_labels_to_learn_are_refused():
@@ -236,6 +238,19 @@ def test_a_model_has_the_precision_of_its_file_and_not_of_the_process(saved, her
     layers = [again.heads, *again.objective_heads, again.projection, *again.projection.steps, *again.backbone.layers]
     assert len(layers) == 3 + 4 + 2
     assert {layer.name: layer.dtype_policy.name for layer in layers} == {layer.name: saved for layer in layers}
+
+
+def test_it_is_exported_as_any_keras_model(tmp_path):
+    model = make_model()
+    model.compile(keras.optimizers.SGD(0.1))
+    model.fit(batches(), shuffle=False, verbose=0)
+    model.export(tmp_path / "fitted", verbose=False)
+    model.save(tmp_path / "model.keras")
+    keras.models.load_model(tmp_path / "model.keras").export(tmp_path / "loaded", verbose=False)
+    for name in ("fitted", "loaded"):
+        served = tf.saved_model.load(tmp_path / name)
+        for ours, theirs in zip(served.serve(IMAGES[:5]), model(IMAGES[:5]), strict=True):
+            np.testing.assert_allclose(ours, theirs, atol=1e-6)
 
 
 def test_weights_saved_alone_carry_the_labels(tmp_path):

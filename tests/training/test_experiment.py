@@ -239,6 +239,9 @@ def test_a_trial_may_leave_out_baselines_and_page(tmp_path, small_config, evalua
     assert experiment.is_finished(tmp_path)
     if not page:
         assert report_data.of_folder(tmp_path).tables  # and it can be drawn later
+        (tmp_path / "report.html").write_text("drawn by tools.report when the run was not finished")
+        assessment.write(result, config, tmp_path)
+        assert not (tmp_path / "report.html").exists()
 
 
 def test_a_damaged_image_among_few_stops_the_run_by_its_name(tmp_path, small_config):

@@ -68,6 +68,15 @@ def test_longer_epochs_of_keras_show_no_epoch_of_the_source_twice(source, steps,
     assert shown == list(range(initial_epoch * steps // 7, -(-3 * steps // 7)))
 
 
+def test_batches_of_another_size_leave_the_epochs_alone(source, monkeypatch):
+    shown, begin = [], source._begin_epoch
+    monkeypatch.setattr(source, "_begin_epoch", lambda: shown.append(source.next_epoch) or begin())
+    batches, _ = source.train_batches(16), source.train_batches(50)  # after them: it is the length that tells
+    look = keras.callbacks.LambdaCallback(on_epoch_begin=lambda epoch, logs: source.train_batches(3))
+    make_model().fit(batches, epochs=3, shuffle=False, verbose=0, callbacks=[SelfLabelCallback(source, 0), look])
+    assert shown == [0, 1, 2]
+
+
 def test_initial_epoch_goes_on_where_the_schedule_stands(source):
     seen = []
     callback = SelfLabelCallback(source, 4, schedule="linear", on_label_pass=lambda p: seen.append((p.number, p.step)))
@@ -337,9 +346,19 @@ def test_with_steps_per_execution_a_pass_precedes_the_execution_of_its_step(sour
     assert passes == [0, 7, 14]
 
 
-def test_two_passes_in_one_execution_are_refused(source):
-    callback = SelfLabelCallback(source, 7, schedule="linear")
-    with pytest.raises(ValueError, match=r"steps_per_execution=4 would put two.*Use steps_per_execution=2"):
+def test_of_two_passes_in_one_execution_the_last_is_made(source):
+    passes = []
+    callback = SelfLabelCallback(
+        source, 7, schedule="linear", on_label_pass=lambda p: passes.append((p.number, p.step))
+    )
+    with pytest.warns(UserWarning, match=r"With steps_per_execution=4, 3 of 7 label passes .* are left out"):
+        fit(make_model(steps_per_execution=4), source, callback, epochs=2)
+    assert passes == [(1, 0), (3, 4), (5, 7), (6, 11)]  # due at 0, 2, 4, 6, 8, 10, 12; an epoch is 7 steps
+
+
+def test_two_passes_in_one_execution_are_refused_where_a_head_would_be_left_out(source):
+    callback = SelfLabelCallback(source, 7, schedule="linear", heads="in_turn")
+    with pytest.raises(ValueError, match=r"steps_per_execution=4 would put two.*a head.*Use steps_per_execution=2"):
         fit(make_model(steps_per_execution=4), source, callback, epochs=2)
 
 

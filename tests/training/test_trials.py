@@ -150,8 +150,8 @@ def test_a_run_that_was_not_judged_by_neighbours_is_refused_with_the_reason(digi
 
 
 def test_a_trial_of_the_same_name_is_replaced_in_its_place_and_keeps_its_rows_if_given_none():
-    kept = [{"name": "a", "rows": ["best"], "remark": "by hand"}, {"name": "b", "rows": []}]
-    done, stopped = {"name": "a", "stopped": None}, {"name": "a", "stopped": 3}
+    kept = [{"name": "a", "data": "x", "rows": ["best"], "remark": "by hand"}, {"name": "b", "rows": []}]
+    done, stopped = {"name": "a", "data": "x", "stopped": None}, {"name": "a", "data": "x", "stopped": 3}
     again = trials.add(kept, {**done, "rows": []})
     assert again == [{**done, "rows": ["best"], "remark": "by hand"}, kept[1]]
     assert trials.add(kept, {**done, "rows": ["other"]})[0]["rows"] == ["other"]
@@ -160,4 +160,6 @@ def test_a_trial_of_the_same_name_is_replaced_in_its_place_and_keeps_its_rows_if
         "rows": [],
         "remark": "by hand",
     }  # counts nowhere
-    assert [trial["name"] for trial in trials.add(kept, {"name": "c", "rows": []})] == ["a", "b", "c"]
+    assert [trial["name"] for trial in trials.add(kept, {"name": "c", "data": "x", "rows": []})] == ["a", "b", "c"]
+    with pytest.raises(ValueError, match=r"c was trained on y, and the trials of this file on x\. .*--results=FILE"):
+        trials.add(kept, {"name": "c", "data": "y", "rows": []})
