@@ -36,7 +36,7 @@ def check(checkpoint, config, source) -> None:
         wrong = [name for name in PLACE if type(checkpoint.facts[name]) is not int or checkpoint.facts[name] < 0]
         if wrong:
             raise TypeError(f"{wrong[0]} {checkpoint.facts[wrong[0]]!r}")
-        if type(seconds(checkpoint)) is not float or not 0 <= seconds(checkpoint) < math.inf:
+        if not 0 <= seconds(checkpoint) < math.inf:
             raise TypeError(f"seconds {seconds(checkpoint)!r}")
     if changed:
         raise ValueError(

@@ -25,11 +25,10 @@ class LogCallback(keras.callbacks.Callback):
     def __init__(self, log, num_examples, seconds=0.0):
         super().__init__()
         self.log, self.num_examples = log, num_examples
-        self.written, self.earlier = None, seconds
+        self.earlier = seconds
 
     def on_train_begin(self, logs=None):
-        if self.written is None:  # the rest of a resumed epoch is a `fit` of its own
-            self.written = time.perf_counter() - self.earlier
+        self.written = time.perf_counter() - self.earlier
 
     def since_record(self) -> float:
         """Seconds since the last record of an epoch."""
