@@ -87,8 +87,6 @@ BAD = [
     (cfg.Optimizer, {"schedule": "linear"}, "optimizer.schedule='linear' is unknown"),
     (cfg.Augment, {"small_crops": 2}, "augment.small_crops=2 and augment.small_size=0: give both"),
     (cfg.Augment, {"small_size": 16}, "augment.small_crops=0 and augment.small_size=16: give both"),
-    (cfg.Augment, {"area": (0.4, 0.1)}, "augment.area=(0.4, 0.1): give smallest and largest share"),
-    (cfg.Augment, {"area": (0.4,)}, "augment.area=(0.4,): give smallest and largest share"),
     (cfg.Augment, {"small_area": (0.4, 0.1)}, "augment.small_area=(0.4, 0.1): give smallest and largest share"),
     (cfg.Augment, {"small_area": (0.4,)}, "augment.small_area=(0.4,): give smallest and largest share"),
     (cfg.Label, {"spread": 0}, "label.spread=0 must be at least 1"),

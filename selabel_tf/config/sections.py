@@ -71,14 +71,12 @@ class Data(_Section):
 class Augment(_Section):
     """The augmentation policy. `size` 0 keeps the source's; `mean` and `std` per channel, () for none.
 
-    `area` is the share of the image that crops show, smallest and largest; () for the policy's own.
     `more` "one_of" adds one of equalize, autocontrast and sharpening to whatever the policy does to a training image.
     `small_crops` of `small_size` pixels, showing a share `small_area` of the image, are learnt beside it.
     """
 
     section = "augment"
     policy: str = _option("none")
-    area: tuple[float, ...] = _option((), above=0, at_most=1)
     more: str = _option("none", choices=("none", "one_of"))
     size: int = _option(0, at_least=0)
     mean: tuple[float, ...] = _option(())
@@ -99,9 +97,8 @@ class Augment(_Section):
                 f"augment.small_crops={self.small_crops} and augment.small_size={self.small_size}: give both, e.g. 2 "
                 "crops of 16 pixels, or neither."
             )
-        for name, shares in (("area", self.area or (0.2, 1.0)), ("small_area", self.small_area)):
-            if len(shares) != 2 or shares[0] > shares[1]:
-                raise ValueError(f"augment.{name}={shares}: give smallest and largest share, e.g. 0.08,0.4.")
+        if len(self.small_area) != 2 or self.small_area[0] > self.small_area[1]:
+            raise ValueError(f"augment.small_area={self.small_area}: give smallest and largest share, e.g. 0.08,0.4.")
 
 
 @dataclass(frozen=True)

@@ -229,12 +229,11 @@ class Augmentation:
         return tf.ensure_shape(tf.reshape(rows, tf.shape(images)), images.shape)
 
 
-def make(name, image_shape, *, size=None, mean=None, std=None, more="none", area=None) -> Augmentation:
+def make(name, image_shape, *, size=None, mean=None, std=None, more="none") -> Augmentation:
     """The policy `name` for images of image_shape (h, w, c), brought to size x size (None: their own).
 
     h and w may be None for images of differing sizes; then `size` is required. mean and std (one number, or
-    one per channel; None or empty: 0 and 1) normalise augmented and plain images alike. more: one of MORE. area:
-    smallest and largest share of the image that a crop shows, where the policy crops; None: the policy's own.
+    one per channel; None or empty: 0 and 1) normalise augmented and plain images alike. more: one of MORE.
     """
     if name not in POLICIES:
         close = difflib.get_close_matches(str(name), POLICIES, n=1)
@@ -268,21 +267,7 @@ def make(name, image_shape, *, size=None, mean=None, std=None, more="none", area
     std = _per_channel("std", std, channels, default=1.0)
     if min(std) <= 0:
         raise ValueError(f"std must be positive in every channel, got {std}.")
-    if area:
-        check_area(name, area)
-    area = tuple(map(float, area)) if area else None
-    return Augmentation(name=name, image_shape=(*output, channels), mean=mean, std=std, more=more, area=area)
-
-
-def check_area(name, area):
-    """Raises ValueError unless the policy `name` crops, and `area` is (smallest, largest) share of an image."""
-    if "crop" not in POLICIES[name].steps:
-        raise ValueError(
-            f"area={tuple(area)} is of random crops, and the augmentation policy {name!r} makes none. "
-            f"Such do: {', '.join(other for other, policy in POLICIES.items() if 'crop' in policy.steps)}."
-        )
-    if len(area) != 2 or not 0 < area[0] <= area[1] <= 1:
-        raise ValueError(f"area={tuple(area)}: expected (smallest, largest) share of the image, e.g. (0.08, 0.4).")
+    return Augmentation(name=name, image_shape=(*output, channels), mean=mean, std=std, more=more)
 
 
 def _per_channel(what, values, channels, default):

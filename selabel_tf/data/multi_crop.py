@@ -10,7 +10,7 @@ from dataclasses import dataclass, replace
 
 import tensorflow as tf
 
-from selabel_tf.data.augment import Augmentation, check_area
+from selabel_tf.data.augment import POLICIES, Augmentation
 
 
 @dataclass(frozen=True)
@@ -42,6 +42,13 @@ class MultiCrop:
 
 def small_version(augmentation: Augmentation, size, area) -> Augmentation:
     """The same policy for crops of size x size pixels that show a share of the image in the range `area`."""
-    check_area(augmentation.name, area)
+    if "crop" not in augmentation.policy.steps:
+        raise ValueError(
+            f"Small crops need an augmentation policy that crops, and {augmentation.name!r} does not. "
+            f"Such do: {', '.join(name for name, policy in POLICIES.items() if 'crop' in policy.steps)}."
+        )
+    low, high = area
+    if not 0 < low <= high <= 1:
+        raise ValueError(f"area={tuple(area)}: expected (smallest, largest) share of the image, e.g. (0.08, 0.4).")
     shape = (size, size, augmentation.image_shape[2])
-    return replace(augmentation, image_shape=shape, area=tuple(map(float, area)))
+    return replace(augmentation, image_shape=shape, area=(float(low), float(high)))

@@ -92,9 +92,9 @@ class Source:
     def next_epoch(self, epoch):
         self._next_epoch = pipeline.whole_number("next_epoch", epoch, 0)
 
-    def augmented(self, policy, size=None, *, mean=None, std=None, more="none", area=None) -> "Source":
-        """The same images under another policy, output size and normalisation, as data.augment.make; no small crops."""
-        made = augment.make(policy, self._reader.image_shape, size=size, mean=mean, std=std, more=more, area=area)
+    def augmented(self, policy, size=None, *, mean=None, std=None, more="none") -> "Source":
+        """The same images under another policy, output size and normalisation; no small crops."""
+        made = augment.make(policy, self._reader.image_shape, size=size, mean=mean, std=std, more=more)
         return self._with(self._reader, self.ids, lambda: self.classes, made)
 
     def with_small_crops(self, count, size, area=(0.08, 0.4)) -> "Source":

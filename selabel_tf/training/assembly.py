@@ -71,7 +71,7 @@ def make_source(config, split=None, without=()):
 
 def _augmented(source, augment):
     size, mean, std = augment.size or None, augment.mean or None, augment.std or None
-    source = source.augmented(augment.policy, size, mean=mean, std=std, more=augment.more, area=augment.area)
+    source = source.augmented(augment.policy, size, mean=mean, std=std, more=augment.more)
     if augment.small_crops:
         source = source.with_small_crops(augment.small_crops, augment.small_size, augment.small_area)
     return source
@@ -122,7 +122,7 @@ def make_labelling(config, source, scratch=None, labels=None):
     view_source = None
     if label.policy:
         view_source = _augmented(
-            source, replace(config.augment, policy=label.policy, more="none", area=(), small_crops=0, small_size=0)
+            source, replace(config.augment, policy=label.policy, more="none", small_crops=0, small_size=0)
         )
     return SelfLabelCallback(
         source,

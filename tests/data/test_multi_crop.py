@@ -77,7 +77,7 @@ def test_images_of_differing_sizes_have_small_crops_too(tmp_path):
         (
             "flip",
             (2, 16),
-            r"is of random crops, and the augmentation policy 'flip' makes none. Such do: random_res",
+            "Small crops need an augmentation policy that crops, and 'flip' does not. Such do: random_res",
         ),
         ("crop_flip", (0, 16), "count must be at least 1"),
         ("crop_flip", (2, 0), "size must be at least 1"),

@@ -51,15 +51,6 @@ def test_small_crops_are_the_configs_and_of_training_only(small_config):
         small_config(augment=augment, model=Model(objectives=("rotation",)), label=Label(num_relabels=0))
 
 
-def test_the_share_that_crops_show_is_the_configs_in_training_and_the_policys_in_label_passes(small_config):
-    config = small_config(augment=Augment(policy="crop_flip", area=(0.3, 0.7)), label=Label(policy="crop_flip"))
-    source = assembly.make_source(config)
-    views = assembly.make_labelling(config, source).options["view_source"]
-    assert (source._augmentation.policy.area, views._augmentation.policy.area) == ((0.3, 0.7), (0.08, 1.0))
-    with pytest.raises(ValueError, match=r"area=.* is of random crops, and the augmentation policy 'flip' makes none"):
-        assembly.make_source(small_config(augment=Augment(policy="flip", area=(0.3, 0.7))))
-
-
 def test_label_passes_may_have_a_policy_of_their_own(small_config):
     config = small_config(label=Label(policy="none"))
     source = assembly.make_source(config)
