@@ -2,8 +2,8 @@
 
     python -m tools.train --config=configs/cifar10_cpu_supervised.py --workdir=runs/cifar10_cpu_supervised
 
-A run of ours, seed 0 (configs/results/cifar10_trials.json): kNN 77.9 %, linear probe 78.7 %. The authors' recipe with
-the classes as labels: kNN 75.7 %, linear probe 76.6 %.
+A run of ours, seed 0 (configs/results/cifar10_trials.json), with --set optimizer.l2=0.0005: kNN 77.9 %, linear probe
+78.7 %. The authors' recipe with the classes as labels: kNN 75.7 %, linear probe 76.6 %.
 """
 
 from dataclasses import replace

@@ -92,6 +92,7 @@ BEST = {  # of our trials
     "model.temperature": 0.1,
     "label.num_relabels": 48,
     "optimizer.learning_rate": 0.05,
+    "optimizer.l2": 1e-3,
     "optimizer.schedule": "cosine",
     "optimizer.drop_epochs": (),
     "batch_size": 64,
@@ -109,6 +110,7 @@ RECIPES = {
         "data.examples_per_class": 0,
         "model.num_clusters": (1000,),
         "label.num_relabels": 72,
+        "optimizer.l2": 5e-4,
         "epochs": 24,
     },
     "cifar10_cpu_kmeans": {**BEST, "label.labeller": "kmeans"},
@@ -189,7 +191,7 @@ def test_a_baseline_differs_from_the_method_in_what_it_says_only(name):
     allowed = {"name", "model.num_clusters", "label.labeller", "label.num_relabels", "epochs"}
     allowed |= {"model.objectives", "augment.more"}
     allowed |= {"optimizer.drop_epochs"} if "retrain" in name else set()
-    allowed |= {"data.examples_per_class", "evaluation.knn_every"} if "full" in name else set()
+    allowed |= {"data.examples_per_class", "evaluation.knn_every", "optimizer.l2"} if "full" in name else set()
     assert {line.partition(":")[0] for line in changed} <= allowed
 
 
